@@ -1,0 +1,345 @@
+# Copyright The Relight authors. SPDX-License-Identifier: Apache-2.0
+"""The nouns of workload recovery, from a log line to an outcome."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from typing import NewType
+
+AttemptId = NewType("AttemptId", str)
+WorkloadId = NewType("WorkloadId", str)
+ClusterId = NewType("ClusterId", str)
+IncidentId = NewType("IncidentId", str)
+RecommendationId = NewType("RecommendationId", str)
+FailureName = NewType("FailureName", str)
+SignatureId = NewType("SignatureId", str)
+NodeName = NewType("NodeName", str)
+Rank = NewType("Rank", int)
+
+NO_FAILURE = FailureName("none")
+CAUSE_NOT_IN_LOG = FailureName("cause_not_in_log")
+
+CaptureValue = str | int
+Captures = Mapping[str, CaptureValue]
+
+
+class Stream(StrEnum):
+    """Who wrote a line: only `application` is under the job's own control."""
+
+    APPLICATION = "application"
+    KERNEL = "kernel"
+    SCHEDULER = "scheduler"
+    FABRIC = "fabric"
+    DCGM = "dcgm"
+    KUBERNETES = "kubernetes"
+
+    @property
+    def is_independent(self) -> bool:
+        """True if the job's user can't write into it, so it may bear witness at cluster scope."""
+        return self is not Stream.APPLICATION
+
+
+class Role(StrEnum):
+    """What a signature may be in a causal chain."""
+
+    ROOT = "root"
+    SYMPTOM = "symptom"
+    CONFIRMATION = "confirmation"
+    TEARDOWN = "teardown"
+    BENIGN = "benign"
+
+
+class Severity(StrEnum):
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
+    CRITICAL = "critical"
+
+
+class FailureClass(StrEnum):
+    HARDWARE = "hardware"
+    NETWORK = "network"
+    SYSTEM_SOFTWARE = "system_software"
+    APPLICATION = "application"
+    RESOURCE = "resource"
+    STORAGE = "storage"
+    USER_OR_SCHEDULER = "user_or_scheduler"
+    UNKNOWN = "unknown"
+    BENIGN = "benign"
+
+
+class EvidenceStatus(StrEnum):
+    """How far the evidence carries the claim."""
+
+    ESTABLISHED = "established"
+    SUPPORTED = "supported"
+    HYPOTHESIS = "hypothesis"
+    UNKNOWN = "unknown"
+
+
+class Action(StrEnum):
+    RESTART = "restart"
+    RESTART_EXCLUDING = "restart_excluding"
+    STOP = "stop"
+    CONTINUE = "continue"
+    NO_DECISION = "no_decision"
+
+
+class Mode(StrEnum):
+    """How far a recommendation may go; ordered by boldness in `policy.lowest_mode`."""
+
+    MONITOR = "monitor"
+    APPROVE = "approve"
+    ACT = "act"
+
+
+class Trigger(StrEnum):
+    EXITED = "exited"
+    MANUAL = "manual"
+    EXTERNAL = "external"
+
+
+class AttemptState(StrEnum):
+    PENDING = "PENDING"
+    RUNNING = "RUNNING"
+    SUSPECT = "SUSPECT"
+    ENDING = "ENDING"
+    COMPLETED = "COMPLETED"
+    FAILED = "FAILED"
+    CANCELLED_BY_USER = "CANCELLED_BY_USER"
+    PREEMPTED = "PREEMPTED"
+    TIMED_OUT = "TIMED_OUT"
+    NODE_FAILED = "NODE_FAILED"
+    LOST = "LOST"
+
+    @property
+    def is_terminal(self) -> bool:
+        return self not in {
+            AttemptState.PENDING,
+            AttemptState.RUNNING,
+            AttemptState.SUSPECT,
+            AttemptState.ENDING,
+        }
+
+
+class Progress(StrEnum):
+    """Did this attempt get further than the last one? Only NO is ever a strike."""
+
+    YES = "yes"
+    NO = "no"
+    UNKNOWN = "unknown"
+
+
+class AnomalyKind(StrEnum):
+    CRASH = "crash"
+    HANG = "hang"
+    STRAGGLER = "straggler"
+    SLOWDOWN = "slowdown"
+    DIVERGENCE = "divergence"
+    NOVELTY = "novelty"
+
+
+# ------------------------------------------------------------------ observations
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogLine:
+    """One line as it arrived. `number` counts from 1 within `file`; `at` is aware UTC or unknown."""
+
+    attempt: AttemptId
+    file: str
+    number: int
+    stream: Stream
+    text: str
+    at: datetime | None = None
+    node: NodeName | None = None
+    rank: Rank | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepProgress:
+    """A step or a checkpoint that was begun or completed."""
+
+    attempt: AttemptId
+    at: datetime
+    step: int | None = None
+    checkpoint_step: int | None = None
+    is_completed: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepTiming:
+    attempt: AttemptId
+    at: datetime
+    rank: Rank
+    step: int
+    step_s: float
+    compute_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Heartbeat:
+    attempt: AttemptId
+    at: datetime
+    rank: Rank
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchedulerState:
+    """What the scheduler says of an attempt, in its own words and in ours."""
+
+    attempt: AttemptId
+    at: datetime
+    state: AttemptState
+    reason: str = ""
+    exit_code: int | None = None
+    signal: int | None = None
+    failed_nodes: tuple[NodeName, ...] = ()
+    actor: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeEvent:
+    at: datetime
+    node: NodeName
+    code: str
+    is_fatal: bool
+    text: str = ""
+    gpu: str | None = None
+
+
+Observation = LogLine | StepProgress | StepTiming | Heartbeat | SchedulerState | NodeEvent
+
+
+# ------------------------------------------------------------------ evidence and attribution
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogRef:
+    """A place in a log; `line` counts from 1."""
+
+    file: str
+    line: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """A line that a signature (or a parsed traceback) explains.
+
+    `order` is the position in the attempt's whole input: comparable within one file, and across
+    files only where `at` is known. `rank` and `node` are those of the writer, `captures` hold what
+    the line says of others. `count` is how many such lines were folded into this one.
+    """
+
+    signature: SignatureId
+    title: str
+    failure: FailureName
+    role: Role
+    severity: Severity
+    where: LogRef
+    order: int
+    stream: Stream
+    text: str
+    at: datetime | None = None
+    rank: Rank | None = None
+    node: NodeName | None = None
+    captures: Captures = field(default_factory=dict)
+    span: tuple[int, int] = (0, 0)
+    count: int = 1
+    action: Action | None = None
+    accuses_node: str = "writer"
+    does_not_prove: str = ""
+    maturity: str = "stable"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Suspect:
+    """A node or rank accused of a failure, with the evidence that accuses it."""
+
+    node: NodeName | None = None
+    rank: Rank | None = None
+    gpu: str | None = None
+    score: float = 1.0
+    is_independent: bool = False
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loser:
+    """A claim that did not become the root, and what it lost to."""
+
+    signature: SignatureId
+    failure: FailureName
+    where: LogRef
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attribution:
+    """What failed, where, and how sure the evidence makes us."""
+
+    failure: FailureName
+    failure_class: FailureClass
+    evidence_status: EvidenceStatus
+    root: Evidence | None = None
+    ranks: tuple[Rank, ...] = ()
+    suspects: tuple[Suspect, ...] = ()
+    losers: tuple[Loser, ...] = ()
+    confirmations: tuple[LogRef, ...] = ()
+    summary: str = ""
+    action: Action | None = None
+    attributor: str = "builtin"
+    last_step: int | None = None
+    made_progress: Progress = Progress.UNKNOWN
+
+    @property
+    def nodes(self) -> tuple[NodeName, ...]:
+        return tuple(dict.fromkeys(s.node for s in self.suspects if s.node is not None))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """An entry of the taxonomy. `depth`: the lower explains the higher when both are in one log."""
+
+    name: FailureName
+    failure_class: FailureClass
+    meaning: str
+    action: Action
+    retries: int
+    depth: int
+    notes: str = ""
+    explains: tuple[FailureName, ...] = ()
+
+
+Taxonomy = Mapping[FailureName, Failure]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Anomaly:
+    """A claim of one detector; detection latency is `detected_at - onset_at`."""
+
+    attempt: AttemptId
+    kind: AnomalyKind
+    detector: str
+    onset_at: datetime
+    detected_at: datetime
+    score: float
+    threshold: float | None = None
+    baseline: float | None = None
+    evidence: Sequence[LogRef] = ()
+    summary: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exclusion:
+    """A node kept out of the next attempts until `expires_at`."""
+
+    node: NodeName
+    reason: str
+    score: float
+    expires_at: datetime
+    scope: str = "workload"
+    source: str = "policy"
