@@ -230,7 +230,8 @@ class Evidence:
     """A line that a signature (or a parsed traceback) explains.
 
     `order` is the position in the attempt's whole input: comparable within one file, and across
-    files only where `at` is known. `rank` and `node` are those of the writer, `captures` hold what
+    files only where `at` is known. `is_survived`: training went on after it; `steps_before`: how many steps
+    the writer had completed by then, as far as the log shows. `rank` and `node` are those of the writer, `captures` hold what
     the line says of others. `count` is how many such lines were folded into this one.
     """
 
@@ -253,6 +254,9 @@ class Evidence:
     accuses_node: str = "writer"
     does_not_prove: str = ""
     maturity: str = "stable"
+    excuses: tuple[FailureName, ...] = ()
+    is_survived: bool = False
+    steps_before: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
