@@ -134,7 +134,10 @@ def _kmsg(found: re.Match[str], seen: Prefix, _: int | None) -> Prefix:
 
 
 def _epoch(found: re.Match[str], seen: Prefix, _: int | None) -> Prefix:
-    return replace(seen, at=seen.at or datetime(1970, 1, 1, tzinfo=timezone.utc) + timedelta(seconds=float(found["epoch"])))
+    return replace(
+        seen,
+        at=seen.at or datetime(1970, 1, 1, tzinfo=timezone.utc) + timedelta(seconds=float(found["epoch"])),
+    )
 
 
 _HOST = r"[A-Za-z0-9](?:[\w.-]*[\w])?"

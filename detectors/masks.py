@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import re
 
-MAX_LINE_CHARS = 4_096
+MAX_LINE_BYTES = 4_096
 MAX_REMEMBERED_WORDS = 50_000
 
-_DIGITS_TO_ZERO = str.maketrans("123456789", "000000000")
+_DIGITS_TO_ZERO = bytes.maketrans(b"123456789", b"000000000")
 
 # The order matters: the first kind that fits at a place wins. Every digit is a `0` by now.
 _KINDS = re.compile(
@@ -18,12 +18,12 @@ _KINDS = re.compile(
     | (?P<PATH>(?<![\w.<])(?:\.{0,2}/[\w.+@=~%-]+){2,}/?)
     | (?P<TIME>(?:0000-00-00[T_]?)?(?<![0a-fA-F:])0{1,2}:00:00(?:[.,]0+)?(?:Z|[+-]00:?00)?(?![0a-fA-F:])
               | 0000[-/]00[-/]00(?![\w-]))
-    | (?P<PCI>(?<![0a-fA-F:])(?:[0a-fA-F]{4,8}:)?[0a-fA-F]{2}:[0a-fA-F]{2}\.[0a-fA-F](?![\w:])
-             | (?<![0a-fA-F:])[0a-fA-F]{4,8}:[0a-fA-F]{2}:[0a-fA-F]{2}(?![\w:.]))
+    | (?P<PCI>(?:(?<=PCI:)|(?<![0a-fA-F:]))(?:[0a-fA-F]{4,8}:)?[0a-fA-F]{2}:[0a-fA-F]{2}\.[0a-fA-F](?![\w:])
+             | (?:(?<=PCI:)|(?<![0a-fA-F:]))[0a-fA-F]{4,8}:[0a-fA-F]{2}:[0a-fA-F]{2}(?![\w:.]))
     | (?P<IP>(?<![\w.])0{1,3}(?:\.0{1,3}){3}(?:[:/<]0+>?)?(?![\w.])
             | (?<![\w:.])\[?(?:[0a-fA-F]{0,4}:){2,7}[0a-fA-F]{1,4}\]?(?::0+)?(?![\w:]))
     | (?P<HEX>0x[0a-fA-F]+ | (?<![\w-])(?=[a-fA-F]*0)(?=0*[a-fA-F])[0a-fA-F]{8,}(?![\w-]))
-    | (?P<DURATION>(?<![\w.])[+-]?0+(?:\.0+)?(?:ns|us|µs|ms|s|sec|secs|seconds|min|mins|minutes|h|hrs|hours)(?!\w))
+    | (?P<DURATION>(?<![\w.])[+-]?0+(?:\.0+)?(?:[nuµm]?s|secs?|seconds|mins?|minutes|h|hrs|hours)(?!\w))
     | (?P<SIZE>(?<![\w.])0+(?:\.0+)?(?:[kKMGTP]i?B?|B)(?:/s|ps)?(?!\w))
     | (?P<NUM>(?<![\w.])[+-]?0+(?:\.0*)?(?:[eE][+-]?0+)?%?(?![\w]))
     | (?P<DIGITS>0+)
@@ -33,15 +33,20 @@ _KINDS = re.compile(
 _NUMBER_LIST = re.compile(r"<NUM>(?:(?:, ?|[;-]|\.\.)<NUM>)+")
 
 
-def shape_of(line: str) -> str:
-    """The line with every digit a zero: equal shapes have equal masked lines, and few shapes recur often."""
-    return line[:MAX_LINE_CHARS].translate(_DIGITS_TO_ZERO)
+def shape_of(line: str | bytes) -> bytes:
+    """The line with every digit a zero: equal shapes have equal masked lines, and few shapes recur often.
+
+    Bytes, since translating bytes costs a tenth of translating text.
+    """
+    raw = line if isinstance(line, bytes) else line.encode("utf-8", "surrogatepass")
+    return raw[:MAX_LINE_BYTES].translate(_DIGITS_TO_ZERO)
 
 
 class Masker:
     """Shape of a line to its masked form; remembers words, since a log repeats the same few thousand.
 
-    Shapes: text in, text out, words separated by one space. `rank3` becomes `rank#`, `3` becomes `<NUM>`.
+    Shapes: bytes of `shape_of` in, text out, words separated by one space; junk becomes U+FFFD.
+            `rank3` becomes `rank#`, `3` becomes `<NUM>`.
     """
 
     __slots__ = ("_known",)
@@ -49,10 +54,10 @@ class Masker:
     def __init__(self) -> None:
         self._known: dict[str, str] = {}
 
-    def mask(self, shape: str) -> str:
+    def mask(self, shape: bytes) -> str:
         known = self._known
         words = []
-        for word in shape.split():
+        for word in shape.decode("utf-8", "replace").split():
             masked = known.get(word)
             if masked is None:
                 masked = self._learn(word)

@@ -142,7 +142,9 @@ def _frame(found: re.Match[str], index: int) -> Frame:
 
 
 _NUMBERS = re.compile(r"\d+")
-_RANK_LIKE = re.compile(r"\[(?:rank|default|trainer)\d+(?:\|\d+)?\]:|\[\d+,\d+\]<|pid=\d+|^\s*\d{1,6}: |^[A-Za-z][\w.-]*\d: ")
+_RANK_LIKE = re.compile(
+    r"\[(?:rank|default|trainer)\d+(?:\|\d+)?\]:|\[\d+,\d+\]<|pid=\d+|^\s*\d{1,6}: |^[A-Za-z][\w.-]*\d: "
+)
 
 
 def _writer(prefix: str) -> str:

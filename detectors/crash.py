@@ -1,0 +1,187 @@
+# Copyright The Relight authors. SPDX-License-Identifier: Apache-2.0
+"""The crash detector: collects what an attempt's logs say and names the failure when asked."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from detectors.attempts import last_attempt_start
+from detectors.evidence import LogEvidence, read_evidence
+from detectors.log_text import LogText
+from relight.attribute import AttemptFacts, attribute
+from relight.types import (
+    NO_FAILURE,
+    Anomaly,
+    AnomalyKind,
+    AttemptId,
+    Attribution,
+    Evidence,
+    LogLine,
+    LogRef,
+    NodeName,
+    Rank,
+    SchedulerState,
+    Taxonomy,
+)
+from rules.match import RuleSet
+
+_FILE_STRIDE = 10_000_000
+HEAD_LINES = 200
+TAIL_LINES = 2_000
+CONTEXT_LINES = 60
+MAX_KEPT_LINES = 20_000
+
+
+def diagnose(
+    logs: Sequence[LogText],
+    signatures: RuleSet,
+    progress: RuleSet,
+    taxonomy: Taxonomy,
+    *,
+    scheduler: SchedulerState | None = None,
+    rank_to_node: Mapping[Rank, NodeName] | None = None,
+) -> tuple[Attribution, tuple[Evidence, ...]]:
+    """Judge the last attempt that a set of logs holds.
+
+    Shapes: any number of logs of one attempt; the evidence comes back in order of arrival.
+    Errors: none for any content of the logs.
+    """
+    read = [
+        read_evidence(log, signatures, progress, base=number * _FILE_STRIDE, first=last_attempt_start(log))
+        for number, log in enumerate(logs)
+    ]
+    evidence = tuple(e for r in read for e in r.evidence)
+    facts = _facts(read, scheduler, rank_to_node or {})
+    return attribute(evidence, taxonomy, facts), evidence
+
+
+def _facts(
+    read: Sequence[LogEvidence], scheduler: SchedulerState | None, rank_to_node: Mapping[Rank, NodeName]
+) -> AttemptFacts:
+    own = {r.log.rank: r.log.node for r in read if r.log.rank is not None}
+    known = {rank: node for rank, node in own.items() if node is not None}
+    return AttemptFacts(
+        rank_to_node={**known, **rank_to_node},
+        logged_ranks=frozenset(own),
+        last_step=max((r.last_step for r in read if r.last_step is not None), default=None),
+        is_completed=any(r.is_completed for r in read),
+        scheduler=scheduler,
+    )
+
+
+@dataclass(slots=True)
+class _File:
+    """The lines of one growing file that may still matter; what is dropped is counted."""
+
+    head: list[LogLine] = field(default_factory=list)
+    marked: list[LogLine] = field(default_factory=list)
+    tail: deque[LogLine] = field(default_factory=lambda: deque(maxlen=TAIL_LINES))
+    context_left: int = 0
+    dropped: int = 0
+    last_number: int = 0
+
+
+class CrashDetector:
+    """Keeps of each attempt's logs what a verdict needs, in bounded memory, and judges on demand.
+
+    Shapes: `observe` takes lines in order of their number within a file; a number seen before is ignored,
+            so a batch that is sent twice changes nothing.
+    Units:  at most 20,000 lines a file are kept: the head, the tail, and matched lines with their context.
+    Errors: none for any content; memory is freed by `forget`.
+    """
+
+    name = "crash"
+
+    def __init__(self, signatures: RuleSet, progress: RuleSet, taxonomy: Taxonomy) -> None:
+        self._signatures, self._progress, self._taxonomy = signatures, progress, taxonomy
+        self._files: dict[AttemptId, dict[str, _File]] = {}
+        self._scheduler: dict[AttemptId, SchedulerState] = {}
+        self._placed: dict[AttemptId, Mapping[Rank, NodeName]] = {}
+
+    def use_rules(self, signatures: RuleSet, progress: RuleSet) -> None:
+        """Swap in a reloaded rule set; lines already kept are judged by the new one."""
+        self._signatures, self._progress = signatures, progress
+
+    def place_ranks(self, attempt: AttemptId, rank_to_node: Mapping[Rank, NodeName]) -> None:
+        self._placed[attempt] = dict(rank_to_node)
+
+    def observe_scheduler(self, seen: SchedulerState) -> None:
+        self._scheduler[seen.attempt] = seen
+
+    def observe_lines(self, attempt: AttemptId, lines: Sequence[LogLine]) -> int:
+        """Take in a batch; returns how many lines were new."""
+        files = self._files.setdefault(attempt, {})
+        fresh = []
+        for line in lines:
+            file = files.setdefault(line.file, _File())
+            if line.number > file.last_number:
+                file.last_number = line.number
+                fresh.append(line)
+        raw = [line.text.encode("utf-8", "surrogateescape") for line in fresh]
+        matched = {index for index, _ in self._signatures.scan(raw)}
+        for index, line in enumerate(fresh):
+            self._keep(files[line.file], line, index in matched)
+        return len(fresh)
+
+    def _keep(self, file: _File, line: LogLine, is_matched: bool) -> None:
+        if is_matched:
+            file.marked += [earlier for earlier in list(file.tail)[-CONTEXT_LINES:]]
+            file.context_left = CONTEXT_LINES
+        if is_matched or file.context_left > 0:
+            file.context_left = max(0, file.context_left - (not is_matched))
+            file.marked.append(line)
+        elif len(file.head) < HEAD_LINES:
+            file.head.append(line)
+        if len(file.marked) > MAX_KEPT_LINES:
+            half = MAX_KEPT_LINES // 2
+            file.dropped += len(file.marked) - 2 * half
+            file.marked = file.marked[:half] + file.marked[-half:]
+        file.tail.append(line)
+
+    def attempts(self) -> tuple[AttemptId, ...]:
+        return tuple(self._files)
+
+    def attribution(self, attempt: AttemptId) -> tuple[Attribution, tuple[Evidence, ...]]:
+        """What failed in an attempt, by all that was observed so far."""
+        files = self._files.get(attempt, {})
+        logs = [_as_log(name, file) for name, file in sorted(files.items())]
+        return diagnose(
+            logs, self._signatures, self._progress, self._taxonomy,
+            scheduler=self._scheduler.get(attempt), rank_to_node=self._placed.get(attempt),
+        )  # fmt: skip
+
+    def anomaly(self, attempt: AttemptId, at: datetime) -> Anomaly | None:
+        """A crash anomaly if the logs now claim a failure; `onset_at` is the root line's own time."""
+        said, _ = self.attribution(attempt)
+        if said.failure == NO_FAILURE or said.root is None:
+            return None
+        onset = said.root.at if said.root.at is not None and said.root.at <= at else at
+        return Anomaly(
+            attempt=attempt, kind=AnomalyKind.CRASH, detector=self.name, onset_at=onset, detected_at=at, score=1.0,
+            evidence=(LogRef(file=said.root.where.file, line=said.root.where.line),), summary=said.summary,
+        )  # fmt: skip
+
+    def forget(self, attempt: AttemptId) -> None:
+        for store in (self._files, self._scheduler, self._placed):
+            store.pop(attempt, None)
+
+
+def _as_log(name: str, file: _File) -> LogText:
+    kept: dict[int, LogLine] = {}
+    for line in _in_order(file):
+        kept[line.number] = line
+    lines = [kept[n] for n in sorted(kept)]
+    first = lines[0]
+    return LogText(
+        name, first.stream, [line.text.encode("utf-8", "surrogateescape") for line in lines],
+        [line.number for line in lines], first.node, first.rank,
+    )  # fmt: skip
+
+
+def _in_order(file: _File) -> Iterable[LogLine]:
+    yield from file.head
+    yield from file.marked
+    yield from file.tail

@@ -1,0 +1,223 @@
+# Copyright The Relight authors. SPDX-License-Identifier: Apache-2.0
+"""From evidence to one named failure: the built-in attributor, structure first and without any model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from relight.culprits import culprit_ranks, suspects_of
+from relight.refine import refined
+from relight.types import (
+    CAUSE_NOT_IN_LOG,
+    NO_FAILURE,
+    Attribution,
+    Evidence,
+    EvidenceStatus,
+    FailureClass,
+    FailureName,
+    Loser,
+    NodeName,
+    Progress,
+    Rank,
+    Role,
+    SchedulerState,
+    Severity,
+    Taxonomy,
+)
+
+# Orders to end: what a program says after one of these is how it died, not why.
+STOP_ORDERS = frozenset(
+    map(FailureName, ("time_limit", "preempted", "user_cancelled", "external_sigterm", "terminal_hangup",
+                      "node_removed", "pod_evicted_by_taint"))  # fmt: skip
+)
+# Orders that a person may give *because* of a failure: earlier claims explain them.
+_ANSWERS = frozenset(map(FailureName, ("user_cancelled", "external_sigterm", "terminal_hangup")))
+_SYMPTOM_PENALTY = 8
+_LAST_RESORT_DEPTH = 78
+_CONSEQUENCE_DEPTH = 30
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptFacts:
+    """What is known of an attempt beside its evidence.
+
+    `rank_to_node` may be partial; `logged_ranks` are the ranks that have a log of their own;
+    `last_step` is the highest completed step seen; None means that no progress line was understood.
+    """
+
+    rank_to_node: Mapping[Rank, NodeName] = field(default_factory=dict)
+    logged_ranks: frozenset[Rank] = frozenset()
+    node_count: int | None = None
+    last_step: int | None = None
+    is_completed: bool = False
+    scheduler: SchedulerState | None = None
+
+
+class BuiltinAttributor:
+    """The attributor that needs no model and no network; a site may plug in another beside it."""
+
+    name = "builtin"
+
+    def __init__(self, taxonomy: Taxonomy) -> None:
+        self._taxonomy = taxonomy
+
+    def attribute(self, evidence: Sequence[Evidence], facts: AttemptFacts) -> Attribution:
+        return attribute(evidence, self._taxonomy, facts)
+
+
+def attribute(evidence: Sequence[Evidence], taxonomy: Taxonomy, facts: AttemptFacts) -> Attribution:
+    """Name the failure that explains the others.
+
+    Shapes: evidence of one attempt, any order; the verdict carries its root line and every loser with the reason.
+    Errors: KeyError if a signature names a failure that the taxonomy lacks (lint refuses such sets).
+    Source: policy.md, precedence; depth is causal (hardware under driver under library under report).
+    """
+    ordered = sorted(evidence, key=lambda e: e.order)
+    losers: list[Loser] = []
+    claims = _standing(ordered, taxonomy, losers)
+    if not claims:
+        return _without_claim(ordered, taxonomy, losers, facts)
+    depths = {id(e): _depth(e, claims, taxonomy) for e in claims}
+    winner = min(claims, key=lambda e: (depths[id(e)], *_moment(e, claims)))
+    verdict = refined(winner, claims, ordered, facts.last_step)
+    failure = taxonomy[verdict.failure]
+    backing = tuple(e.where for e in ordered if e.failure == winner.failure and e.role is Role.CONFIRMATION)
+    losers += [
+        _lost(e, f"explained by {winner.failure} at {winner.where.file}:{winner.where.line}")
+        for e in claims
+        if e is not winner and e.failure != winner.failure
+    ]
+    suspects = suspects_of(winner, claims, facts.rank_to_node)
+    ranks = culprit_ranks(verdict.failure, winner, claims, facts.rank_to_node, facts.logged_ranks)
+    return Attribution(
+        failure=verdict.failure,
+        failure_class=failure.failure_class,
+        evidence_status=_status(winner, claims, bool(backing)),
+        root=winner,
+        ranks=ranks,
+        suspects=suspects,
+        losers=tuple(losers),
+        confirmations=backing,
+        summary=verdict.reason or winner.title,
+        action=verdict.action if verdict.action is not None else winner.action,
+        last_step=facts.last_step,
+        made_progress=_progress(winner, facts),
+    )
+
+
+def _standing(ordered: Sequence[Evidence], taxonomy: Taxonomy, losers: list[Loser]) -> list[Evidence]:
+    """The claims that may still be the cause; the others join `losers` with the reason."""
+    excuses = [(e, set(e.excuses)) for e in ordered if e.role is Role.BENIGN and e.excuses]
+    order = next((e for e in ordered if e.failure in STOP_ORDERS and e.role in {Role.ROOT, Role.SYMPTOM}), None)
+    out: list[Evidence] = []
+    for e in ordered:
+        if e.role not in {Role.ROOT, Role.SYMPTOM} or e.failure == NO_FAILURE:
+            continue
+        excuse = next((b for b, names in excuses if e.failure in names and b.where.file == e.where.file), None)
+        if e.maturity != "stable":
+            losers.append(_lost(e, f"signature is {e.maturity}: recorded, never decides"))
+        elif excuse is not None:
+            losers.append(_lost(e, f"harmless here: {excuse.title}"))
+        elif e.is_survived and e.failure not in STOP_ORDERS:
+            losers.append(_lost(e, "training went on after it"))
+        elif order is not None and _is_after(e, order, taxonomy):
+            losers.append(_lost(e, f"came after the order to end: {order.title}"))
+        else:
+            out.append(e)
+    return out
+
+
+def _is_after(e: Evidence, order: Evidence, taxonomy: Taxonomy) -> bool:
+    if e.failure in STOP_ORDERS or taxonomy[e.failure].depth < _CONSEQUENCE_DEPTH:
+        return False
+    if e.where.file == order.where.file:
+        return e.order > order.order
+    return e.at is not None and order.at is not None and e.at > order.at
+
+
+def _depth(e: Evidence, claims: Iterable[Evidence], taxonomy: Taxonomy) -> float:
+    depth = taxonomy[e.failure].depth
+    if e.failure in _ANSWERS and any(
+        c.failure not in STOP_ORDERS and c.role in {Role.ROOT, Role.SYMPTOM} and _precedes(c, e) for c in claims
+    ):
+        return _LAST_RESORT_DEPTH
+    if e.role is Role.SYMPTOM and e.failure not in STOP_ORDERS:
+        return depth + _SYMPTOM_PENALTY
+    return depth
+
+
+def _precedes(c: Evidence, e: Evidence) -> bool:
+    if c.where.file == e.where.file:
+        return c.order < e.order
+    return c.at is not None and e.at is not None and c.at < e.at
+
+
+def _moment(e: Evidence, claims: Sequence[Evidence]) -> tuple[float, int]:
+    """Time where every claim has one, else the order of arrival."""
+    if e.at is not None and all(c.at is not None for c in claims if c.failure == e.failure):
+        return (e.at.timestamp(), e.order)
+    return (0.0, e.order)
+
+
+def _lost(e: Evidence, reason: str) -> Loser:
+    return Loser(signature=e.signature, failure=e.failure, where=e.where, reason=reason)
+
+
+def _status(winner: Evidence, claims: Sequence[Evidence], is_backed: bool) -> EvidenceStatus:
+    if winner.role is Role.ROOT or winner.failure in STOP_ORDERS:
+        return EvidenceStatus.ESTABLISHED
+    others = {c.signature for c in claims if c.failure == winner.failure}
+    if is_backed or len(others) > 1:
+        return EvidenceStatus.SUPPORTED
+    return EvidenceStatus.HYPOTHESIS
+
+
+def _progress(winner: Evidence, facts: AttemptFacts) -> Progress:
+    """Whether the log shows completed steps: seen steps are progress, no understood line is not the lack of it."""
+    if winner.steps_before > 0 or (facts.last_step or 0) > 0:
+        return Progress.YES
+    return Progress.UNKNOWN
+
+
+def _without_claim(
+    ordered: Sequence[Evidence], taxonomy: Taxonomy, losers: list[Loser], facts: AttemptFacts
+) -> Attribution:
+    """No cause stands: healthy, or ended without saying why."""
+    backing = [e for e in ordered if e.role is Role.CONFIRMATION and e.failure != NO_FAILURE and not e.is_survived]
+    if backing:
+        root = min(backing, key=lambda e: (taxonomy[e.failure].depth, e.order))
+        return Attribution(
+            failure=root.failure,
+            failure_class=taxonomy[root.failure].failure_class,
+            evidence_status=EvidenceStatus.HYPOTHESIS,
+            root=root,
+            ranks=culprit_ranks(root.failure, root, backing, facts.rank_to_node, facts.logged_ranks),
+            suspects=suspects_of(root, backing, facts.rank_to_node),
+            losers=tuple(losers),
+            summary=root.title,
+            action=root.action,
+            last_step=facts.last_step,
+        )
+    teardown = [
+        e for e in ordered
+        if e.role is Role.TEARDOWN and not e.is_survived and e.severity in {Severity.ERROR, Severity.CRITICAL}
+    ]  # fmt: skip
+    if teardown and not facts.is_completed:
+        return Attribution(
+            failure=CAUSE_NOT_IN_LOG,
+            failure_class=FailureClass.UNKNOWN,
+            evidence_status=EvidenceStatus.UNKNOWN,
+            root=teardown[0],
+            losers=tuple(losers),
+            summary=f"the job ended and no line says why: {teardown[0].title}",
+            last_step=facts.last_step,
+        )
+    return Attribution(
+        failure=NO_FAILURE,
+        failure_class=FailureClass.BENIGN,
+        evidence_status=EvidenceStatus.UNKNOWN,
+        losers=tuple(losers),
+        summary="nothing in the log claims a failure",
+        last_step=facts.last_step,
+    )

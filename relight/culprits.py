@@ -1,0 +1,98 @@
+# Copyright The Relight authors. SPDX-License-Identifier: Apache-2.0
+"""Whom a failure accuses: ranks that caused it and nodes it happened on, never the victims that report it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from relight.types import Evidence, FailureName, NodeName, Rank, Role, Suspect
+
+# Failures whose reporters are victims: who speaks waited for somebody else.
+VICTIMS_REPORT = frozenset(
+    map(
+        FailureName,
+        (
+            "nccl_collective_timeout", "nccl_early_timeout", "collective_desync", "remote_peer_exited",
+            "barrier_timeout_at_checkpoint", "rendezvous_lost", "rendezvous_unreachable", "silent_hang",
+        ),  # fmt: skip
+    )
+)
+_ALL_RANKS_FAIL = frozenset(map(FailureName, ("time_limit", "preempted", "user_cancelled", "node_removed")))
+_MAX_NODES = 64
+
+
+def culprit_ranks(
+    failure: FailureName,
+    winner: Evidence,
+    claims: Sequence[Evidence],
+    rank_to_node: Mapping[Rank, NodeName],
+    logged_ranks: frozenset[Rank],
+) -> tuple[Rank, ...]:
+    """Global ranks that the evidence accuses, in order of appearance; empty means not known."""
+    if failure in _ALL_RANKS_FAIL:
+        return ()
+    if failure in VICTIMS_REPORT:
+        return _missing(claims, rank_to_node, logged_ranks)
+    out: dict[Rank, None] = {}
+    for e in (winner, *(c for c in claims if c.failure == winner.failure)):
+        rank = _accused_rank(e)
+        if rank is not None:
+            out.setdefault(rank)
+    if out or winner.node is None:
+        return tuple(out)
+    by_node = [r for r, n in rank_to_node.items() if n == winner.node]
+    return tuple(by_node) if len(by_node) == 1 else ()
+
+
+def _accused_rank(e: Evidence) -> Rank | None:
+    named = e.captures.get("rank")
+    if isinstance(named, int):
+        return Rank(named)
+    if e.rank is not None:
+        return e.rank
+    local = e.captures.get("local_rank")
+    return Rank(local) if isinstance(local, int) else None
+
+
+def _missing(
+    claims: Sequence[Evidence], rank_to_node: Mapping[Rank, NodeName], logged_ranks: frozenset[Rank]
+) -> tuple[Rank, ...]:
+    """The ranks that never complain while most others do; nothing if that is not a clear minority."""
+    known = set(rank_to_node) | set(logged_ranks)
+    reporters = {c.rank for c in claims if c.failure in VICTIMS_REPORT and c.rank is not None}
+    missing = sorted((known - reporters) & set(logged_ranks))
+    if not reporters or not missing or len(missing) * 2 >= len(known | reporters):
+        return ()
+    return tuple(missing)
+
+
+def suspects_of(
+    winner: Evidence, claims: Sequence[Evidence], rank_to_node: Mapping[Rank, NodeName]
+) -> tuple[Suspect, ...]:
+    """Nodes that the winning claim points to; claims of the same failure from elsewhere add theirs."""
+    out: dict[NodeName, Suspect] = {}
+    same = [c for c in claims if c.failure == winner.failure and c.role is winner.role]
+    for e in (winner, *same):
+        for node in _accused_nodes(e, rank_to_node):
+            known = out.get(node)
+            independent = e.stream.is_independent or bool(known and known.is_independent)
+            gpu = e.captures.get("pci") or e.captures.get("uuid") or e.captures.get("gpu")
+            out[node] = Suspect(
+                node=node, rank=e.rank, gpu=str(gpu) if gpu is not None else None, is_independent=independent,
+                score=1.0 if independent else 0.7, reason=f"{e.title} ({e.where.file}:{e.where.line})",
+            )  # fmt: skip
+            if len(out) >= _MAX_NODES:
+                return tuple(out.values())
+    return tuple(out.values())
+
+
+def _accused_nodes(e: Evidence, rank_to_node: Mapping[Rank, NodeName]) -> tuple[NodeName, ...]:
+    if e.accuses_node == "none":
+        return ()
+    if e.accuses_node == "captured":
+        named = e.captures.get("nodes") or e.captures.get("node") or e.captures.get("peer")
+        return tuple(NodeName(n) for n in str(named).split(",") if n) if named is not None else ()
+    if e.node is not None:
+        return (e.node,)
+    rank = _accused_rank(e)
+    return (rank_to_node[rank],) if rank is not None and rank in rank_to_node and e.role is Role.ROOT else ()

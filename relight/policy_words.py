@@ -1,0 +1,103 @@
+# Copyright The Relight authors. SPDX-License-Identifier: Apache-2.0
+"""What a verdict says to people: the outlook of a restart, and what would have changed the verdict."""
+
+from __future__ import annotations
+
+from relight.exclusions import Narrowed
+from relight.policy_case import Case, Wanted
+from relight.policy_terms import RetryOutlook
+from relight.types import Action, Progress
+
+
+def outlook(case: Case, wanted: Wanted) -> RetryOutlook:
+    """What a restart without any change is likely to bring."""
+    if wanted.action is Action.CONTINUE:
+        return RetryOutlook.NOT_NEEDED
+    if case.entry.respects_user:
+        return RetryOutlook.NOT_NEEDED
+    if wanted.action is Action.STOP:
+        return RetryOutlook.NEEDS_CHANGE
+    if case.is_unknown or wanted.action is Action.NO_DECISION:
+        return RetryOutlook.UNKNOWN
+    if case.action is Action.STOP and case.progress is not Progress.YES:
+        return RetryOutlook.UNKNOWN
+    if Action.RESTART_EXCLUDING in {case.action, wanted.action}:
+        return RetryOutlook.RECOVERS_ELSEWHERE
+    return RetryOutlook.RECOVERS
+
+
+def counterfactual(case: Case, wanted: Wanted, narrowed: Narrowed) -> str:
+    """One sentence: the smallest other fact that would have led to another verdict."""
+    match wanted.action:
+        case Action.STOP:
+            return _instead_of_stop(case, wanted)
+        case Action.CONTINUE:
+            return _instead_of_continue(case)
+        case Action.NO_DECISION:
+            return _INSTEAD_OF_SILENCE.get(wanted.reason, "would follow an action in the policy table")
+        case Action.RESTART_EXCLUDING:
+            names = ", ".join(e.node for e in narrowed.exclusions)
+            return f"would restart without exclusions if nothing accused {names}"
+        case Action.RESTART:
+            return _instead_of_restart(case, wanted)
+
+
+_INSTEAD_OF_SILENCE = {
+    "user_end_suspected": "would stop if the scheduler confirmed that a person ended the job",
+    "deadline_passed_without_a_cause": "would restart if asked before the deadline",
+    "too_little_time_left_to_be_useful": "would restart if more time were left than one reload and checkpoint",
+    "restarts_per_day_spent": "would restart if there had been fewer restarts within a day",
+    "restarts_total_spent": "would restart if the policy allowed more restarts in all",
+    "owners_restarts_spent": "would restart if the owner allowed more restarts",
+}
+
+
+def _instead_of_stop(case: Case, wanted: Wanted) -> str:
+    match wanted.reason:
+        case "user_ended_it":
+            return "would restart if its user submitted it again"
+        case "cannot_recover_without_change" if case.entry.restart_after_progress:
+            return "would restart if the attempt had made progress first"
+        case "cannot_recover_without_change" if case.entry.restart_if_worked_before:
+            return "would restart if an earlier attempt of the workload had made progress"
+        case "cannot_recover_without_change":
+            return "would restart if the evidence were less than established"
+        case _:
+            return "would restart if the attempt had completed a step beyond the last one"
+
+
+def _instead_of_continue(case: Case) -> str:
+    if case.entry.restart_unless_requeued:
+        return "would restart if the scheduler did not requeue the job"
+    return "would restart if the job failed"
+
+
+def _instead_of_restart(case: Case, wanted: Wanted) -> str:
+    if wanted.reason == "breaker":
+        return "would exclude the accused nodes if fewer workloads failed alike at once"
+    if wanted.reason == "no_node_to_exclude":
+        return "would exclude a node if one could be named and the limits left room for it"
+    if wanted.reason.startswith("stop_not_established"):
+        return "would stop if the log established the failure"
+    if wanted.reason == "progress_came_first":
+        return "would stop if the attempt had made no progress"
+    if wanted.reason == "it_worked_before":
+        return "would stop if the same failure came again"
+    if wanted.reason == "many_workloads_at_once_share_a_cause":
+        return "would stop if no other workload failed alike at once"
+    if not case.entry.counts:
+        return "would stop if it were a failure of the job"
+    return _strikes_left(case)
+
+
+def _strikes_left(case: Case) -> str:
+    ceilings, opt_in = case.table.ceilings, case.history.opt_in
+    retries = case.entry.retries if case.action is case.entry.action else max(case.entry.retries, 1)
+    caps = [ceilings.no_progress, *([opt_in.max_no_progress] if opt_in.max_no_progress is not None else [])]
+    left = min(
+        min(retries, ceilings.same_root) - case.after.same_root_without_progress,
+        min(caps) - case.after.attempts_without_progress,
+    )
+    more = max(left, 0) + 1
+    attempts = "attempt" if more == 1 else "attempts"
+    return f"would stop if {more} more {attempts} failed like this without progress"

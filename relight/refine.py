@@ -1,0 +1,139 @@
+# Copyright The Relight authors. SPDX-License-Identifier: Apache-2.0
+"""What a single line can't say: claims that change their name or action in company, one rule a function."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from relight.types import Action, Evidence, FailureName
+
+EARLY_SEQUENCE = 3
+LONG_GOOD_WORK_STEPS = 50
+CE_STORM_LINES = 5
+PORT_EVENTS = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refined:
+    failure: FailureName
+    action: Action | None = None
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scene:
+    """The winning claim among all evidence of its attempt."""
+
+    winner: Evidence
+    claims: Sequence[Evidence]
+    evidence: Sequence[Evidence]
+    last_step: int | None
+
+
+Rule = Callable[[Scene], Refined | None]
+
+
+def refined(
+    winner: Evidence, claims: Sequence[Evidence], evidence: Sequence[Evidence], last_step: int | None
+) -> Refined:
+    """The first rule that has something to say about the winner's failure, else the winner as it is."""
+    scene = Scene(winner=winner, claims=claims, evidence=evidence, last_step=last_step)
+    for rule in _RULES.get(winner.failure, ()):
+        said = rule(scene)
+        if said is not None:
+            return said
+    return Refined(failure=winner.failure)
+
+
+def _desync(scene: Scene) -> Refined | None:
+    """Ranks of one group that wait in *different* collectives have parted ways in the program."""
+    waits = [
+        c for c in scene.claims
+        if c.failure == scene.winner.failure and c.captures.get("op") is not None and c.rank is not None
+    ]  # fmt: skip
+    first: dict[int, Evidence] = {}
+    for c in waits:
+        first.setdefault(c.rank or 0, c)
+    ops = {str(c.captures["op"]) for c in first.values()}
+    if len(first) < 2 or len(ops) < 2 or _several_groups(scene):
+        return None
+    return Refined(
+        failure=FailureName("collective_desync"),
+        reason=f"ranks wait in different collectives: {', '.join(sorted(ops))}",
+    )
+
+
+def _several_groups(scene: Scene) -> bool:
+    groups = {str(e.captures["group"]) for e in scene.evidence if e.captures.get("group") is not None}
+    return len(groups) > 1
+
+
+def _early(scene: Scene) -> Refined | None:
+    """Nothing ever completed on the communicator: it never worked, rather than stopped working."""
+    numbers = [c.captures.get("seq") for c in scene.claims if c.failure == scene.winner.failure]
+    seqs = [n for n in numbers if isinstance(n, int)]
+    dones = [e.captures.get("last_completed") for e in scene.evidence]
+    completed = [n for n in dones if isinstance(n, int)]
+    never = bool(completed) and max(completed) < 0
+    if not never and not (seqs and max(seqs) <= EARLY_SEQUENCE):
+        return None
+    return Refined(
+        failure=FailureName("nccl_early_timeout"), reason="the first collectives of a communicator never finished"
+    )
+
+
+def _oom_after_progress(scene: Scene) -> Refined | None:
+    if scene.winner.steps_before < LONG_GOOD_WORK_STEPS:
+        return None
+    return Refined(
+        failure=FailureName("cuda_oom_after_progress"),
+        reason=f"device memory ran out after {scene.winner.steps_before} good steps",
+    )
+
+
+def _twice_on_one_port(scene: Scene) -> Refined | None:
+    """Two events on one host, or a peer that complains of the same host, make the host the culprit."""
+    host = scene.winner.node
+    events = sum(c.count for c in scene.claims if c.failure == scene.winner.failure and c.node == host)
+    if host is None or events < PORT_EVENTS:
+        return None
+    return Refined(
+        failure=scene.winner.failure, action=Action.RESTART_EXCLUDING, reason=f"{events} port errors on {host}"
+    )
+
+
+def _drained_for_it(scene: Scene) -> Refined | None:
+    """A launch failure whose node the scheduler has drained leaves no doubt where it lies."""
+    named = {c.captures.get("node") for c in scene.evidence if c.failure == scene.winner.failure}
+    files = {c.where.file for c in scene.evidence if c.failure == scene.winner.failure and c.captures.get("node")}
+    if len(files) < 2 or len(named - {None}) != 1:
+        return None
+    return Refined(
+        failure=scene.winner.failure, action=Action.RESTART_EXCLUDING,
+        reason=f"{scene.winner.title}; the scheduler drained the node for it",
+    )  # fmt: skip
+
+
+def _ce_storm(scene: Scene) -> Refined | None:
+    lines = sum(c.count for c in scene.evidence if c.failure == scene.winner.failure)
+    if lines >= CE_STORM_LINES:
+        return None
+    return Refined(failure=FailureName("none"), action=Action.CONTINUE, reason="a few corrected memory errors")
+
+
+def _lockups(scene: Scene) -> Refined | None:
+    cpus = {c.captures.get("cpu") for c in scene.claims if c.failure == scene.winner.failure}
+    if len(cpus - {None}) < 3:
+        return None
+    return Refined(failure=FailureName("cpu_lockup"), reason=f"soft lockups on {len(cpus)} processors")
+
+
+_RULES: dict[str, tuple[Rule, ...]] = {
+    "nccl_collective_timeout": (_desync, _early),
+    "cuda_oom": (_oom_after_progress,),
+    "ib_port_error": (_twice_on_one_port,),
+    "launch_failure": (_drained_for_it,),
+    "host_memory_ce_storm": (_ce_storm,),
+    "cpu_soft_lockup": (_lockups,),
+}

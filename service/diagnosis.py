@@ -1,0 +1,102 @@
+# Copyright The Relight authors. SPDX-License-Identifier: Apache-2.0
+"""A verdict on the logs of one attempt: attribution, then policy, with nothing remembered of earlier attempts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from detectors.crash import diagnose
+from detectors.log_text import LogText
+from relight.policy import Facts, History, PolicyTable, Verdict, decide
+from relight.types import Action, Attribution, Evidence, Mode, Taxonomy
+from rules.match import RuleSet
+
+# Without a scheduler's word on it, a diagnosis assumes what a controller would have to check.
+_ASSUMED_NODES = 1_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Diagnosis:
+    """What failed and what to do about it."""
+
+    attribution: Attribution
+    verdict: Verdict
+    evidence: tuple[Evidence, ...]
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """Nodes to keep out of the next attempt: none unless the action is to exclude."""
+        if self.verdict.action is not Action.RESTART_EXCLUDING:
+            return ()
+        return tuple(x.node for x in self.verdict.exclusions)
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnostician:
+    """Rules, taxonomy and policy, ready to judge any number of cases."""
+
+    signatures: RuleSet
+    progress: RuleSet
+    taxonomy: Taxonomy
+    policy: PolicyTable
+
+    def judge(self, logs: tuple[LogText, ...], *, at: datetime) -> Diagnosis:
+        """Judge the last attempt in these logs, as of `at`."""
+        attribution, evidence = diagnose(logs, self.signatures, self.progress, self.taxonomy)
+        nodes = tuple(dict.fromkeys(e.node for e in evidence if e.node is not None))
+        facts = Facts(
+            progress=attribution.made_progress,
+            requested_nodes=1,
+            allocated_nodes=nodes,
+            modes={"diagnosis": Mode.ACT},
+        )
+        history = History(
+            cluster_nodes=_ASSUMED_NODES, partition_nodes=_ASSUMED_NODES, eligible_nodes=_ASSUMED_NODES
+        )
+        verdict = decide(attribution, history, facts, self.policy, at=at)
+        return Diagnosis(attribution=attribution, verdict=verdict, evidence=evidence)
+
+
+def as_prediction(name: str, said: Diagnosis) -> Mapping[str, Any]:
+    """One line of a scorer's predictions file."""
+    root = said.attribution.root
+    action = said.verdict.action
+    return {
+        "id": name,
+        "failure": said.attribution.failure,
+        "class": said.attribution.failure_class.value,
+        "action": "continue" if action is Action.NO_DECISION else action.value,
+        "root_cause": None if root is None else {"file": root.where.file, "line": root.where.line},
+        "ranks": list(said.attribution.ranks),
+        "nodes": list(said.nodes),
+    }
+
+
+def as_json(name: str, said: Diagnosis) -> Mapping[str, Any]:
+    """The whole diagnosis, for programs."""
+    a, v = said.attribution, said.verdict
+    return {
+        **as_prediction(name, said),
+        "evidence_status": a.evidence_status.value,
+        "summary": a.summary,
+        "root_text": a.root.text if a.root is not None else None,
+        "signature": a.root.signature if a.root is not None else None,
+        "does_not_prove": a.root.does_not_prove if a.root is not None else None,
+        "suspects": [
+            {"node": s.node, "rank": s.rank, "gpu": s.gpu, "score": s.score, "independent": s.is_independent, "reason": s.reason}
+            for s in a.suspects
+        ],
+        "last_step": a.last_step,
+        "made_progress": a.made_progress.value,
+        "reason": v.reason,
+        "decision_basis": list(v.decision_basis),
+        "retry_outlook": v.retry_outlook.value,
+        "counterfactual": v.counterfactual,
+        "losers": [
+            {"signature": x.signature, "failure": x.failure, "file": x.where.file, "line": x.where.line, "reason": x.reason}
+            for x in a.losers
+        ],
+    }  # fmt: skip

@@ -1,0 +1,341 @@
+# Copyright The Relight authors. SPDX-License-Identifier: Apache-2.0
+"""State as a fold over the audit log: what is known now is what the events say, and nothing else."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime
+from typing import assert_never
+
+from relight.events import (
+    AnomalyDetected,
+    AttemptObserved,
+    AttributionMade,
+    AuditRepaired,
+    DetectorFailed,
+    Disposition,
+    Event,
+    ExclusionAdded,
+    ExclusionExpired,
+    ExclusionPardoned,
+    FeedbackGiven,
+    IncidentAdvanced,
+    IncidentOpened,
+    MilestonePhase,
+    MilestoneRecorded,
+    ModeChanged,
+    ModelPromoted,
+    OutcomeReported,
+    PackLoaded,
+    PolicyChanged,
+    RecommendationApproved,
+    RecommendationClaimed,
+    RecommendationExpired,
+    RecommendationIssued,
+    RecommendationRejected,
+    RecommendationRequested,
+    RecommendationSuperseded,
+    ReconciliationReported,
+    ServiceStarted,
+    ServiceStopped,
+    SignalAccepted,
+    WatchdogReleased,
+)
+from relight.incidents import IncidentState, RecommendationState
+from relight.types import AttemptId, ClusterId, IncidentId, Mode, NodeName, RecommendationId, WorkloadId
+from service.records import (
+    AnomalyRecord,
+    AttemptRecord,
+    AttributionRecord,
+    Claim,
+    Counted,
+    ExclusionKey,
+    ExclusionRecord,
+    IncidentRecord,
+    ModeEntry,
+    PolicyText,
+    RecommendationRecord,
+    RequestRecord,
+)
+
+_REPORTED = {
+    Disposition.PENDING: RecommendationState.ACTING,
+    Disposition.CONVERGED: RecommendationState.CONVERGED,
+    Disposition.ABANDONED: RecommendationState.ABANDONED,
+    Disposition.FAILED: RecommendationState.FAILED,
+}
+
+
+def exclusion_key(
+    cluster: ClusterId, scope: str, workload: WorkloadId | None, node: NodeName
+) -> ExclusionKey:
+    """Cluster-wide exclusions belong to no workload, whoever asked for them."""
+    return (cluster, scope, (workload or "") if scope == "workload" else "", node)
+
+
+class Projection:
+    """The present, folded from events in the order of their positions.
+
+    Not thread-safe: `service.journal.Journal` holds the lock. Folding is idempotent by position, and an
+    event about something unknown changes nothing, so a partly exported log still folds.
+    """
+
+    def __init__(self) -> None:
+        self.position = 0
+        self.attempts: dict[AttemptId, AttemptRecord] = {}
+        self.workloads: dict[WorkloadId, list[AttemptId]] = {}
+        self.anomalies: list[AnomalyRecord] = []
+        self.attributions: dict[AttemptId, list[AttributionRecord]] = {}
+        self.incidents: dict[IncidentId, IncidentRecord] = {}
+        self.recommendations: dict[RecommendationId, RecommendationRecord] = {}
+        self.by_attempt: dict[AttemptId, list[RecommendationId]] = {}
+        self.requests: dict[tuple[str, str], RequestRecord] = {}
+        self.exclusions: dict[ExclusionKey, ExclusionRecord] = {}
+        self.modes: dict[tuple[str, str, str], ModeEntry] = {}
+        self.policy: PolicyText | None = None
+        self.milestone_keys: dict[tuple[RecommendationId, str], MilestoneRecorded] = {}
+        self.outcomes: dict[AttemptId, list[OutcomeReported]] = {}
+        self.counted = Counted()
+
+    # -------------------------------------------------------------- questions
+
+    def latest_recommendation(self, attempt: AttemptId) -> RecommendationRecord | None:
+        ids = self.by_attempt.get(attempt)
+        return self.recommendations[ids[-1]] if ids else None
+
+    def open_incident(self, attempt: AttemptId) -> IncidentRecord | None:
+        found = (one for one in self.incidents.values() if one.opened.attempt == attempt and one.is_open)
+        return next(found, None)
+
+    def attribution(self, attempt: AttemptId) -> AttributionRecord | None:
+        made = self.attributions.get(attempt)
+        return made[-1] if made else None
+
+    def standing_exclusions(self, cluster: ClusterId, at: datetime) -> list[ExclusionRecord]:
+        return [one for one in self.exclusions.values() if one.cluster == cluster and one.stands(at)]
+
+    def mode_for(self, cluster: str, partition: str, failure_class: str, workload: str) -> list[Mode]:
+        """Every mode that was set for these; the lowest is to win."""
+        wanted = {("cluster", cluster), ("partition", partition), ("class", failure_class),
+                  ("workload", workload)}  # fmt: skip
+        return [
+            entry.mode
+            for (_, scope, target), entry in self.modes.items()
+            if (scope, target) in wanted and entry.cluster in (None, cluster)
+        ]
+
+    # -------------------------------------------------------------- the fold
+
+    def apply(self, position: int, event: Event) -> None:
+        """Fold one event; a position that was folded before is ignored."""
+        if position <= self.position:
+            return
+        self.position = position
+        self.counted.add(event.kind)
+        match event:
+            case AttemptObserved():
+                self._observe(position, event)
+            case SignalAccepted():
+                self._progress(position, event)
+            case AnomalyDetected():
+                self.anomalies.append(AnomalyRecord(event=event, position=position))
+            case AttributionMade():
+                record = AttributionRecord(event=event, position=position)
+                self.attributions.setdefault(event.attempt, []).append(record)
+            case IncidentOpened() | IncidentAdvanced():
+                self._incident(position, event)
+            case RecommendationIssued():
+                self._issue(position, event)
+            case RecommendationRequested():
+                key = (event.cluster or "", event.idempotency_key)
+                self.requests[key] = RequestRecord(
+                    body_sha256=event.body_sha256, recommendation=event.recommendation
+                )
+            case (
+                RecommendationApproved()
+                | RecommendationRejected()
+                | RecommendationClaimed()
+                | RecommendationSuperseded()
+                | RecommendationExpired()
+                | ReconciliationReported()
+                | MilestoneRecorded()
+                | FeedbackGiven()
+            ):
+                self._advance(position, event)
+            case OutcomeReported():
+                self.outcomes.setdefault(event.attempt, []).append(event)
+            case ExclusionAdded() | ExclusionPardoned() | ExclusionExpired():
+                self._exclude(position, event)
+            case ModeChanged():
+                self._mode(event)
+            case PolicyChanged():
+                self.policy = PolicyText(
+                    text=event.text, version=event.version, actor=event.actor,
+                    reason=event.reason, changed_at=event.at,
+                )  # fmt: skip
+            case (
+                WatchdogReleased()
+                | PackLoaded()
+                | ModelPromoted()
+                | DetectorFailed()
+                | ServiceStarted()
+                | ServiceStopped()
+                | AuditRepaired()
+            ):
+                pass
+            case _ as unhandled:
+                assert_never(unhandled)
+
+    def _observe(self, position: int, event: AttemptObserved) -> None:
+        known = self.attempts.get(event.attempt)
+        ended = event.at if event.state.is_terminal else None
+        if known is None:
+            self.attempts[event.attempt] = AttemptRecord(
+                seen=event, position=position, revision=position, first_seen_at=event.at, ended_at=ended
+            )
+            self.workloads.setdefault(event.workload, []).append(event.attempt)
+            return
+        self.attempts[event.attempt] = replace(
+            known, seen=event, revision=position, ended_at=(known.ended_at or ended) if ended else None
+        )
+
+    def _progress(self, position: int, event: SignalAccepted) -> None:
+        self.counted.add_signals(
+            {"accepted": event.accepted, "duplicate": event.duplicates, "refused": event.refused}
+        )
+        known = self.attempts.get(event.attempt) if event.attempt is not None else None
+        if known is None:
+            return
+        self.attempts[known.id] = replace(
+            known,
+            revision=position,
+            last_step=_furthest(known.last_step, event.counts.get("step")),
+            last_checkpoint=_furthest(known.last_checkpoint, event.counts.get("checkpoint_step")),
+            lines=known.lines + int(event.counts.get("lines", 0)),
+        )
+
+    def _incident(self, position: int, event: IncidentOpened | IncidentAdvanced) -> None:
+        if isinstance(event, IncidentOpened):
+            self.incidents[event.incident] = IncidentRecord(
+                opened=event,
+                position=position,
+                revision=position,
+                state=IncidentState.OPEN,
+                changed_at=event.at,
+            )
+        elif (known := self.incidents.get(event.incident)) is not None:
+            self.incidents[event.incident] = replace(
+                known,
+                revision=position,
+                state=IncidentState(event.state),
+                changed_at=event.at,
+                reason=event.reason,
+                recommendation=event.recommendation or known.recommendation,
+            )
+
+    def _issue(self, position: int, event: RecommendationIssued) -> None:
+        state = RecommendationState.SHADOW if event.mode is Mode.MONITOR else RecommendationState.PROPOSED
+        known = self.recommendations.get(event.recommendation)
+        if known is None:
+            self.by_attempt.setdefault(event.attempt, []).append(event.recommendation)
+        self.recommendations[event.recommendation] = RecommendationRecord(
+            issued=event,
+            position=known.position if known else position,
+            revision=position,
+            created_at=known.created_at if known else event.at,
+            state=state,
+            feedback=known.feedback if known else (),
+        )
+
+    def _advance(
+        self,
+        position: int,
+        event: RecommendationApproved
+        | RecommendationRejected
+        | RecommendationClaimed
+        | RecommendationSuperseded
+        | RecommendationExpired
+        | ReconciliationReported
+        | MilestoneRecorded
+        | FeedbackGiven,
+    ) -> None:
+        known = self.recommendations.get(event.recommendation)
+        if known is None:
+            return
+        self.recommendations[known.id] = replace(_advanced(known, event), revision=position)
+        if isinstance(event, MilestoneRecorded):
+            self.milestone_keys[event.recommendation, event.idempotency_key] = event
+
+    def _exclude(self, position: int, event: ExclusionAdded | ExclusionPardoned | ExclusionExpired) -> None:
+        scope = event.exclusion.scope if isinstance(event, ExclusionAdded) else event.scope
+        key = exclusion_key(event.cluster or ClusterId(""), scope, event.workload, event.node)
+        if not isinstance(event, ExclusionAdded):
+            self.exclusions.pop(key, None)
+            return
+        known = self.exclusions.get(key)
+        self.exclusions[key] = ExclusionRecord(
+            exclusion=event.exclusion,
+            cluster=event.cluster or ClusterId(""),
+            workload=event.workload if scope == "workload" else None,
+            position=known.position if known else position,
+            added_at=event.at,
+            actor=event.actor,
+            evidence=event.evidence,
+        )
+
+    def _mode(self, event: ModeChanged) -> None:
+        self.modes[event.cluster or "", event.scope, event.target] = ModeEntry(
+            scope=event.scope,
+            target=event.target,
+            mode=event.mode,
+            actor=event.actor,
+            reason=event.reason,
+            changed_at=event.at,
+            cluster=event.cluster,
+        )
+
+
+def _furthest(known: int | None, said: object) -> int | None:
+    if not isinstance(said, int) or isinstance(said, bool):
+        return known
+    return said if known is None else max(known, said)
+
+
+def _advanced(
+    known: RecommendationRecord,
+    event: RecommendationApproved
+    | RecommendationRejected
+    | RecommendationClaimed
+    | RecommendationSuperseded
+    | RecommendationExpired
+    | ReconciliationReported
+    | MilestoneRecorded
+    | FeedbackGiven,
+) -> RecommendationRecord:
+    match event:
+        case RecommendationApproved():
+            return replace(known, state=RecommendationState.APPROVED, approved=event)
+        case RecommendationRejected():
+            return replace(known, state=RecommendationState.REJECTED, rejected=event)
+        case RecommendationClaimed():
+            acting = known.state is RecommendationState.ACTING
+            claim = Claim(
+                controller=event.actor, generation=event.generation,
+                lease_expires_at=event.lease_expires_at, token_sha256=event.claim_token_sha256,
+            )  # fmt: skip
+            return replace(known, claim=claim, state=known.state if acting else RecommendationState.CLAIMED)
+        case RecommendationSuperseded():
+            state = RecommendationState.SUPERSEDED
+            return replace(known, state=state, superseded_by=event.superseded_by)
+        case RecommendationExpired():
+            return replace(known, state=RecommendationState.EXPIRED)
+        case ReconciliationReported():
+            return replace(known, state=_REPORTED[event.disposition], reconciliation=event)
+        case MilestoneRecorded():
+            begins = event.phase is MilestonePhase.INTENT and known.state is RecommendationState.CLAIMED
+            state = RecommendationState.ACTING if begins else known.state
+            return replace(known, state=state, milestones=(*known.milestones, event))
+        case FeedbackGiven():
+            return replace(known, feedback=(*known.feedback, event))
+        case _ as unhandled:
+            assert_never(unhandled)
