@@ -11,6 +11,7 @@ from datetime import datetime
 from detectors.attempts import last_attempt_start
 from detectors.evidence import LogEvidence, read_evidence
 from detectors.log_text import LogText
+from detectors.silence import silence_before_order
 from relight.attribute import AttemptFacts, attribute
 from relight.types import (
     NO_FAILURE,
@@ -53,7 +54,8 @@ def diagnose(
         read_evidence(log, signatures, progress, base=number * _FILE_STRIDE, first=last_attempt_start(log))
         for number, log in enumerate(logs)
     ]
-    evidence = tuple(e for r in read for e in r.evidence)
+    silence = silence_before_order(read)
+    evidence = tuple(e for r in read for e in r.evidence) + ((silence,) if silence is not None else ())
     facts = _facts(read, scheduler, rank_to_node or {})
     return attribute(evidence, taxonomy, facts), evidence
 

@@ -172,6 +172,8 @@ def _evidence(
 ) -> Evidence:  # fmt: skip
     prefix = lines.prefix(index)
     rank = prefix.rank if prefix.rank is not None else log.rank
+    if rank is None and prefix.task is not None and captures.get("local_rank", 0) == 0:
+        rank = Rank(prefix.task)  # srun --label with one task a rank, or one rank a node
     glued = re.search(r"\[rank(\d+)\]:", lines[index].body[: span[0] + 1]) if prefix.rank is None else None
     if glued is not None:
         rank = Rank(int(glued.group(1)))

@@ -172,6 +172,7 @@ _LAYERS: tuple[tuple[re.Pattern[str], Reader], ...] = tuple(
         (r"[a-z][\w-]*/\d+ (?=\[)", _nothing),
         (r"\((?:\w+) pid=\d+(?:, ip=(?P<host>[\w.:-]+))?\)\s?", lambda f, s, _: replace(s, host=NodeName(f["host"]) if f["host"] else s.host)),
         (r"(?:stderr|stdout): ", _nothing),
+        (r"slurmstepd-(?P<host>[\w.-]+): ", _hosted),
         (r"(?P<host>" + _HOST + r"):\d+:\d+ \[\d+\] (?:NCCL )?", _hosted),
         (r"\[(?P<host>[\w.-]+):\d+(?::\d+){0,2}\] ", _hosted),
         (r"(?P<task>\d{1,6}): ", _tasked),
@@ -183,7 +184,6 @@ _LAYERS: tuple[tuple[re.Pattern[str], Reader], ...] = tuple(
         (r"\d+,\d+,(?P<usec>\d+),[^;]*;", _kmsg),
         (r"\[" + _WORDS + r"\] ", _nothing),
         (r"\d\d:\d\d:\d\d[.-]\d{3,6} ", _nothing),
-        (r"slurmstepd-(?P<host>[\w.-]+): ", _hosted),
         (r"\[\d{1,9}\] ", _nothing),
     )
 )  # fmt: skip

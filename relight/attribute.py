@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from relight.culprits import culprit_ranks, suspects_of
+from relight.culprits import culprit_ranks, nodes_of, suspects_of
 from relight.refine import refined
 from relight.types import (
     CAUSE_NOT_IN_LOG,
@@ -23,6 +23,7 @@ from relight.types import (
     Role,
     SchedulerState,
     Severity,
+    SignatureId,
     Taxonomy,
 )
 
@@ -33,6 +34,10 @@ STOP_ORDERS = frozenset(
 )
 # Orders that a person may give *because* of a failure: earlier claims explain them.
 _ANSWERS = frozenset(map(FailureName, ("user_cancelled", "external_sigterm", "terminal_hangup")))
+# Lines after which Slurm itself kills what is left of a step; a step's cancel alone is no person's decision.
+_ENDING = SignatureId("slurm.job_ending")
+_STEP_ENDED = SignatureId("slurm.step_cancelled")
+_KILLS = frozenset(map(FailureName, ("killed_unconfirmed", "user_cancelled", "external_sigterm", "segfault")))
 _SYMPTOM_PENALTY = 8
 _LAST_RESORT_DEPTH = 78
 _CONSEQUENCE_DEPTH = 30
@@ -88,6 +93,7 @@ def attribute(evidence: Sequence[Evidence], taxonomy: Taxonomy, facts: AttemptFa
         for e in claims
         if e is not winner and e.failure != winner.failure
     ]
+    winner = verdict.root or winner
     suspects = suspects_of(winner, claims, facts.rank_to_node)
     ranks = culprit_ranks(verdict.failure, winner, claims, facts.rank_to_node, facts.logged_ranks)
     return Attribution(
@@ -96,6 +102,7 @@ def attribute(evidence: Sequence[Evidence], taxonomy: Taxonomy, facts: AttemptFa
         evidence_status=_status(winner, claims, bool(backing)),
         root=winner,
         ranks=ranks,
+        rank_nodes=nodes_of(ranks, facts.rank_to_node),
         suspects=suspects,
         losers=tuple(losers),
         confirmations=backing,
@@ -109,7 +116,13 @@ def attribute(evidence: Sequence[Evidence], taxonomy: Taxonomy, facts: AttemptFa
 def _standing(ordered: Sequence[Evidence], taxonomy: Taxonomy, losers: list[Loser]) -> list[Evidence]:
     """The claims that may still be the cause; the others join `losers` with the reason."""
     excuses = [(e, set(e.excuses)) for e in ordered if e.role is Role.BENIGN and e.excuses]
-    order = next((e for e in ordered if e.failure in STOP_ORDERS and e.role in {Role.ROOT, Role.SYMPTOM}), None)
+    order = next(
+        (
+            e for e in ordered
+            if e.failure in STOP_ORDERS and e.role in {Role.ROOT, Role.SYMPTOM} and e.signature != _STEP_ENDED
+        ),
+        None,
+    )  # fmt: skip
     out: list[Evidence] = []
     for e in ordered:
         if e.role not in {Role.ROOT, Role.SYMPTOM} or e.failure == NO_FAILURE:
@@ -123,9 +136,28 @@ def _standing(ordered: Sequence[Evidence], taxonomy: Taxonomy, losers: list[Lose
             losers.append(_lost(e, "training went on after it"))
         elif order is not None and _is_after(e, order, taxonomy):
             losers.append(_lost(e, f"came after the order to end: {order.title}"))
+        elif e.failure in _KILLS and e.signature != _STEP_ENDED and _ended_before(e, ordered):
+            losers.append(_lost(e, "came after the scheduler began to end the step"))
         else:
             out.append(e)
     return out
+
+
+def _ended_before(e: Evidence, ordered: Sequence[Evidence]) -> bool:
+    """The scheduler was already ending the step, and an earlier claim says why: this one is a consequence."""
+    endings = [o for o in ordered if o.signature in {_ENDING, _STEP_ENDED} and _precedes(o, e)]
+    if not endings:
+        return False
+    first = endings[0]
+    return any(
+        o is not e
+        and o.role in {Role.ROOT, Role.SYMPTOM}
+        and o.failure != NO_FAILURE
+        and o.signature != _STEP_ENDED
+        and not (o.failure in _KILLS and any(_precedes(end, o) for end in endings))
+        and not _precedes(first, o)
+        for o in ordered
+    )
 
 
 def _is_after(e: Evidence, order: Evidence, taxonomy: Taxonomy) -> bool:
@@ -138,6 +170,8 @@ def _is_after(e: Evidence, order: Evidence, taxonomy: Taxonomy) -> bool:
 
 def _depth(e: Evidence, claims: Iterable[Evidence], taxonomy: Taxonomy) -> float:
     depth = taxonomy[e.failure].depth
+    if e.signature == _STEP_ENDED and any(c.failure not in STOP_ORDERS for c in claims):
+        return _LAST_RESORT_DEPTH
     if e.failure in _ANSWERS and any(
         c.failure not in STOP_ORDERS and c.role in {Role.ROOT, Role.SYMPTOM} and _precedes(c, e) for c in claims
     ):

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from relight.events import Event, from_json, to_json
 from relight.jsonform import MalformedJson, canonical_json
-from relight.ports import ChainBreak, Head, StoredEvent, Verification
+from relight.ports import AuditFilter, ChainBreak, Head, StoredEvent, Verification
 
 GENESIS = Head(position=0, hash="0" * 64)
 ENTITIES = ("cluster", "workload", "attempt", "incident", "recommendation", "node", "actor")
@@ -66,19 +66,16 @@ class Draft:
     """A record that has no place in the chain yet; all that can fail has been done."""
 
     event: Event
-    columns: tuple[str | None, ...]
-    payload: str
-    key: str | None = None
+    unplaced: Record
+
+    @property
+    def key(self) -> str | None:
+        return self.unplaced.key
 
     def seal(self, head: Head) -> Record:
         """The record that follows `head`."""
-        event = self.event
-        at_us = microseconds(event.at)
-        position = head.position + 1
-        bare = Record(
-            position, at_us, event.kind, event.schema, *self.columns, self.key, self.payload, head.hash, ""
-        )
-        return bare._replace(hash=bare.digest())
+        placed = self.unplaced._replace(position=head.position + 1, prev_hash=head.hash)
+        return placed._replace(hash=placed.digest())
 
 
 def draft(event: Event, key: str | None = None) -> Draft:
@@ -88,14 +85,25 @@ def draft(event: Event, key: str | None = None) -> Draft:
         payload = canonical_json(said)
     except (TypeError, ValueError) as why:
         raise MalformedJson(f"{event.kind} has no JSON form: {why}") from why
-    columns = tuple(_column(event, name) for name in ENTITIES)
-    if key is not None:
-        _writable("key", key)
-    return Draft(event=event, columns=columns, payload=payload, key=key)
+    entities = {name: _column(event, name) for name in ENTITIES}
+    unplaced = Record(
+        position=0,
+        at_us=microseconds(event.at),
+        kind=event.kind,
+        schema=event.schema,
+        key=None if key is None else _writable("key", key),
+        payload=payload,
+        prev_hash="",
+        hash="",
+        **entities,
+    )
+    return Draft(event=event, unplaced=unplaced)
 
 
 def microseconds(at: datetime) -> int:
-    """Microseconds since 1970 in UTC."""
+    """Microseconds since 1970 in UTC; MalformedJson for a naive datetime."""
+    if at.tzinfo is None:
+        raise MalformedJson(f"need an aware datetime, got {at.isoformat()} without a zone; add tzinfo=UTC")
     return (at - _EPOCH) // _MICROSECOND
 
 
@@ -108,7 +116,9 @@ def _writable(name: str, value: str) -> str:
     try:
         value.encode()
     except UnicodeEncodeError as why:
-        raise MalformedJson(f"{name} {value!r} is no valid text; ids must be Unicode without surrogates") from why
+        raise MalformedJson(
+            f"{name} {value!r} is no valid text; ids must be Unicode without surrogates"
+        ) from why
     return value
 
 
@@ -147,7 +157,10 @@ class ChainWalk:
         due = self.head.position + 1
         if record.position != due:
             return ChainBreak(
-                position=due, expected=str(due), found=str(record.position), reason="positions are not in order"
+                position=due,
+                expected=str(due),
+                found=str(record.position),
+                reason="positions are not in order",
             )
         checks = [
             (self.head.hash, record.prev_hash, "does not follow the event before it"),
@@ -159,3 +172,15 @@ class ChainWalk:
             if expected != found:
                 return ChainBreak(position=due, expected=expected, found=found, reason=reason)
         return None
+
+
+def matches(record: Record, where: AuditFilter) -> bool:
+    """True if the record is one that the filter asks for."""
+    since = None if where.since is None else microseconds(where.since)
+    until = None if where.until is None else microseconds(where.until)
+    if (since is not None and record.at_us < since) or (until is not None and record.at_us >= until):
+        return False
+    if where.kinds and record.kind not in where.kinds:
+        return False
+    wanted = ((name, getattr(where, name)) for name in ENTITIES)
+    return all(value is None or getattr(record, name) == value for name, value in wanted)

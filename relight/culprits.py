@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 
 from relight.types import Evidence, FailureName, NodeName, Rank, Role, Suspect
@@ -34,14 +35,43 @@ def culprit_ranks(
     if failure in VICTIMS_REPORT:
         return _missing(claims, rank_to_node, logged_ranks)
     out: dict[Rank, None] = {}
-    for e in (winner, *(c for c in claims if c.failure == winner.failure)):
-        rank = _accused_rank(e)
-        if rank is not None:
+    for e in (winner, *(c for c in claims if _is_alike(c, winner))):
+        for rank in _accused_ranks(e, rank_to_node):
             out.setdefault(rank)
-    if out or winner.node is None:
-        return tuple(out)
-    by_node = [r for r, n in rank_to_node.items() if n == winner.node]
-    return tuple(by_node) if len(by_node) == 1 else ()
+    return tuple(out)
+
+
+def nodes_of(ranks: Sequence[Rank], rank_to_node: Mapping[Rank, NodeName]) -> tuple[NodeName, ...]:
+    """Where the culprit ranks ran, if they are few among the known ones: all ranks together name no node."""
+    if not ranks or len(ranks) * 2 > len(rank_to_node):
+        return ()
+    return tuple(dict.fromkeys(rank_to_node[r] for r in ranks if r in rank_to_node))
+
+
+_DIGITS = re.compile(r"\d+")
+
+
+def _is_alike(c: Evidence, winner: Evidence) -> bool:
+    """The same claim from another rank; of exceptions only those with the same words: others are echoes."""
+    if c.failure != winner.failure or c.role is not winner.role:
+        return False
+    if "exception" not in winner.captures:
+        return True
+    return _DIGITS.sub("#", c.title) == _DIGITS.sub("#", winner.title)
+
+
+def _accused_ranks(e: Evidence, rank_to_node: Mapping[Rank, NodeName]) -> tuple[Rank, ...]:
+    if e.accuses_node == "captured" and e.captures.get("rank") is None:
+        nodes = set(_accused_nodes(e, rank_to_node))
+        tasks = str(e.captures.get("tasks", ""))
+        if tasks.isdigit() and len(rank_to_node) in {0, len(set(rank_to_node.values()))}:
+            return (Rank(int(tasks)),)
+        return tuple(r for r, n in rank_to_node.items() if n in nodes)
+    rank = _accused_rank(e)
+    if rank is not None:
+        return (rank,)
+    on_node = tuple(r for r, n in rank_to_node.items() if n == e.node)
+    return on_node if len(on_node) == 1 else ()
 
 
 def _accused_rank(e: Evidence) -> Rank | None:

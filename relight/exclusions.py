@@ -93,14 +93,15 @@ def witnesses(node: NodeName, suspects: Iterable[Suspect], history: History) -> 
     return tuple(dict.fromkeys((*now, *(w.source for w in history.witnesses.get(node, ())))))
 
 
-def _short(node: str) -> str:
+def short_name(node: str) -> str:
+    """A host without its domain: logs and schedulers rarely agree on the long form."""
     return node.split(".", 1)[0].lower()
 
 
 def _nameable(suspects: Sequence[Suspect], facts: Facts, basis: list[str]) -> tuple[Suspect, ...]:
     """Suspects with a node this job may accuse: well named, its own, and not excluded by its user."""
-    own = {_short(n): n for n in facts.allocated_nodes}
-    users = {_short(n) for n in facts.user_exclusions}
+    own = {short_name(n): n for n in facts.allocated_nodes}
+    users = {short_name(n) for n in facts.user_exclusions}
     kept: list[Suspect] = []
     for suspect in suspects:
         if suspect.node is None:
@@ -108,12 +109,12 @@ def _nameable(suspects: Sequence[Suspect], facts: Facts, basis: list[str]) -> tu
         name = suspect.node
         if not _NODE_NAME.match(name):
             basis.append("dropped a suspect: not a node name")
-        elif own and _short(name) not in own:
+        elif own and short_name(name) not in own:
             basis.append(f"dropped {name}: not a node of this job")
-        elif _short(name) in users:
+        elif short_name(name) in users:
             basis.append(f"dropped {name}: its user excludes it already")
         else:
-            kept.append(replace(suspect, node=own.get(_short(name), name)))
+            kept.append(replace(suspect, node=own.get(short_name(name), name)))
     return tuple(kept)
 
 

@@ -65,7 +65,7 @@ def decide(
         decision_basis=(*case.basis, *wanted.basis, *narrowed.basis, f"{wanted.action}: {wanted.reason}"),
         retry_outlook=outlook(case, wanted),
         ledgers_before=history.ledger,
-        ledgers_after=case.after if _has_failed(wanted) else history.ledger,
+        ledgers_after=history.ledger if _goes_on(case, wanted) else case.after,
         actionable=wanted.action not in {Action.CONTINUE, Action.NO_DECISION} and not blocked_by,
         blocked_by=blocked_by,
         mode=mode,
@@ -76,9 +76,9 @@ def decide(
     )
 
 
-def _has_failed(wanted: Wanted) -> bool:
-    """Whether an attempt was used up: what goes on, or is left to the scheduler's rule, is not counted."""
-    return wanted.action is not Action.CONTINUE
+def _goes_on(case: Case, wanted: Wanted) -> bool:
+    """An attempt that is merely watched has not been used up."""
+    return wanted.action is Action.CONTINUE and case.entry.counts
 
 
 # ------------------------------------------------------------------ which action
@@ -98,7 +98,7 @@ def _wanted(case: Case) -> Wanted:
         case Action.STOP:
             return _stopping(case)
         case Action.RESTART | Action.RESTART_EXCLUDING:
-            return _restarting(case, case.action, "table_default", case.entry.retries)
+            return _restarting(case, case.action, "table_default", case.retries)
         case _ as unhandled:
             assert_never(unhandled)
 
@@ -121,6 +121,8 @@ def _stopping(case: Case) -> Wanted:
     status = case.claim.evidence_status
     if status is not EvidenceStatus.ESTABLISHED:
         return _restarting(case, Action.RESTART, f"stop_not_established_but_{status}", 1)
+    if case.facts.failed_nodes:
+        return _restarting(case, Action.RESTART, "a_node_failed_meanwhile", 1)
     if case.is_breaking:
         return _restarting(case, Action.RESTART, "many_workloads_at_once_share_a_cause", 1)
     if case.entry.restart_after_progress and case.progress is Progress.YES:
@@ -170,7 +172,8 @@ def _with_exclusions(case: Case, wanted: Wanted) -> tuple[Wanted, Narrowed]:
     if narrowed.exclusions:
         return wanted, narrowed
     basis = (*wanted.basis, f"wanted restart_excluding: {wanted.reason}")
-    return Wanted(Action.RESTART, "no_node_to_exclude", basis), narrowed
+    reason = "no_capacity_to_exclude" if narrowed.is_out_of_capacity else "no_node_to_exclude"
+    return Wanted(Action.RESTART, reason, basis), narrowed
 
 
 # ------------------------------------------------------------------ whether anyone may act
@@ -196,7 +199,6 @@ def _gates(case: Case, wanted: Wanted, narrowed: Narrowed) -> tuple[Mode, tuple[
         ("scheduler_blind", facts.state is AttemptState.LOST),
         ("expired", case.is_past_deadline),
         ("already_satisfied", is_restart and bool(facts.scheduler_requeued) and not narrowed.exclusions),
-        ("no_capacity", is_restart and narrowed.is_out_of_capacity),
         ("cluster_restart_limit", is_restart and _is_spent(
             history.cluster_restarts_last_hour, limits.cluster_restarts_per_hour)),
         ("user_restart_limit", is_restart and _is_spent(

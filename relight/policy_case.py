@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from relight.exclusions import witnesses
+from relight.exclusions import short_name, witnesses
 from relight.policy_terms import Facts, History, PolicyEntry, PolicyTable
-from relight.progress import Ledger
+from relight.progress import Ledger, entity_key
 from relight.types import (
     CAUSE_NOT_IN_LOG,
     NO_FAILURE,
@@ -62,6 +62,11 @@ class Case:
         )
 
     @property
+    def retries(self) -> int:
+        """The entry's figure; where a signature asks for another action, at least one try of it."""
+        return self.entry.retries if self.action is self.entry.action else max(self.entry.retries, 1)
+
+    @property
     def is_breaking(self) -> bool:
         """The same failure in several workloads within minutes: a cause outside of them."""
         return self.entry.counts and 0 < self.table.limits.breaker_workloads <= (
@@ -84,11 +89,7 @@ class Case:
     def second_source_suspects(self) -> tuple[Suspect, ...]:
         if not self.entry.exclude_on_second_source:
             return ()
-        return tuple(
-            s
-            for s in self.claim.suspects
-            if s.node is not None and len(witnesses(s.node, self.claim.suspects, self.history)) >= 2
-        )
+        return tuple(s for s in self.claim.suspects if s.node is not None and self._has_second_source(s.node))
 
     def claim_of(self, wanted: Wanted) -> Attribution:
         """The attribution with only those suspects that the wanted action is about."""
@@ -116,17 +117,23 @@ class Case:
         return None
 
     def _is_repeated(self, suspect: Suspect) -> bool:
-        assert suspect.node is not None
-        settings = self.table.black_hole
-        whole_node = replace(suspect, gpu=None)
-        if self.entry.is_black_hole:
-            tries = self.after.times_accused(self.claim.failure, whole_node)
-            others = self.history.launch_failures.get(suspect.node, 0)
-            return tries >= settings.tries or others >= settings.workloads
-        if self.entry.escalate_after <= 0:
+        if suspect.node is None:
             return False
-        entity = whole_node if self.entry.escalate_by == "node" else suspect
-        return self.after.times_accused(self.claim.failure, entity) >= self.entry.escalate_after
+        settings = self.table.black_hole
+        by_node = self.entry.is_black_hole or self.entry.escalate_by == "node"
+        entity = replace(suspect, gpu=None) if by_node else suspect
+        own = self.after.times_accused(self.claim.failure, entity)
+        others = self.history.accused_elsewhere.get(
+            entity_key(self.claim.failure, suspect.node, entity.gpu), 0
+        )
+        if self.entry.is_black_hole:
+            return own >= settings.tries or others + 1 >= settings.workloads
+        return 0 < self.entry.escalate_after <= own + others
+
+    def _has_second_source(self, node: NodeName) -> bool:
+        now = any(s.is_independent for s in self.claim.suspects if s.node == node)
+        earlier = any(w.is_independent for w in self.history.witnesses.get(node, ()))
+        return (now or earlier) and len(witnesses(node, self.claim.suspects, self.history)) >= 2
 
 
 def open_case(
@@ -135,7 +142,7 @@ def open_case(
     """Put the facts in order: people, scheduler, node events, log; then look up the entry."""
     claim, said = _outranked(attribution, facts, table)
     entry = table.entry(claim.failure, claim.failure_class)
-    claim = _with_nodes(claim, entry, facts)
+    claim = _with_nodes(_respelled(claim, facts), entry, facts)
     progress, known_by = _progress(claim, entry, facts, table)
     # A signature's own action speaks of its own failure only, not of the fact that outranked it.
     action = entry.action if claim.action is None else claim.action
@@ -220,6 +227,16 @@ def _unexplained(attribution: Attribution) -> Attribution:
         suspects=(),
         action=None,
     )
+
+
+def _respelled(claim: Attribution, facts: Facts) -> Attribution:
+    """Node names as the scheduler spells them, so that one node is one node in every ledger."""
+    own = {short_name(n): n for n in facts.allocated_nodes}
+    suspects = tuple(
+        replace(s, node=own.get(short_name(s.node), s.node)) if s.node is not None else s
+        for s in claim.suspects
+    )
+    return replace(claim, suspects=suspects) if suspects != claim.suspects else claim
 
 
 def _with_nodes(claim: Attribution, entry: PolicyEntry, facts: Facts) -> Attribution:

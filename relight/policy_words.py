@@ -45,7 +45,7 @@ def counterfactual(case: Case, wanted: Wanted, narrowed: Narrowed) -> str:
 _INSTEAD_OF_SILENCE = {
     "user_end_suspected": "would stop if the scheduler confirmed that a person ended the job",
     "deadline_passed_without_a_cause": "would restart if asked before the deadline",
-    "too_little_time_left_to_be_useful": "would restart if more time were left than one reload and checkpoint",
+    "too_little_time_left_to_be_useful": "would restart if the time left covered a reload and a checkpoint",
     "restarts_per_day_spent": "would restart if there had been fewer restarts within a day",
     "restarts_total_spent": "would restart if the policy allowed more restarts in all",
     "owners_restarts_spent": "would restart if the owner allowed more restarts",
@@ -75,6 +75,8 @@ def _instead_of_continue(case: Case) -> str:
 def _instead_of_restart(case: Case, wanted: Wanted) -> str:
     if wanted.reason == "breaker":
         return "would exclude the accused nodes if fewer workloads failed alike at once"
+    if wanted.reason == "no_capacity_to_exclude":
+        return "would exclude the accused nodes if more spare nodes were left"
     if wanted.reason == "no_node_to_exclude":
         return "would exclude a node if one could be named and the limits left room for it"
     if wanted.reason.startswith("stop_not_established"):
@@ -92,10 +94,9 @@ def _instead_of_restart(case: Case, wanted: Wanted) -> str:
 
 def _strikes_left(case: Case) -> str:
     ceilings, opt_in = case.table.ceilings, case.history.opt_in
-    retries = case.entry.retries if case.action is case.entry.action else max(case.entry.retries, 1)
     caps = [ceilings.no_progress, *([opt_in.max_no_progress] if opt_in.max_no_progress is not None else [])]
     left = min(
-        min(retries, ceilings.same_root) - case.after.same_root_without_progress,
+        min(case.retries, ceilings.same_root) - case.after.same_root_without_progress,
         min(caps) - case.after.attempts_without_progress,
     )
     more = max(left, 0) + 1

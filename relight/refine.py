@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from relight.types import Action, Evidence, FailureName
+from relight.types import Action, Evidence, FailureName, Role
 
 EARLY_SEQUENCE = 3
 LONG_GOOD_WORK_STEPS = 50
@@ -19,6 +19,7 @@ class Refined:
     failure: FailureName
     action: Action | None = None
     reason: str = ""
+    root: Evidence | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,8 +130,26 @@ def _lockups(scene: Scene) -> Refined | None:
     return Refined(failure=FailureName("cpu_lockup"), reason=f"soft lockups on {len(cpus)} processors")
 
 
+def _peer_that_left(scene: Scene) -> Refined | None:
+    """A worker that left with a code of its own, before its peers complained, is where to look."""
+    reporters = {c.rank for c in scene.claims if c.failure == scene.winner.failure}
+    for e in scene.evidence:
+        code = e.captures.get("exit_code")
+        if not isinstance(code, int) or code in _ENDED_FROM_OUTSIDE or e.rank is None or e.rank in reporters:
+            continue
+        if e.role is Role.TEARDOWN:
+            return Refined(
+                failure=FailureName("cause_not_in_log"), root=e, action=Action.RESTART,
+                reason=f"rank {e.rank} left with exit code {code} and said nothing; the others only lost it",
+            )  # fmt: skip
+    return None
+
+
+# Success, and the codes of workers that somebody else ended: SIGTERM, SIGABRT, SIGKILL, SIGINT.
+_ENDED_FROM_OUTSIDE = frozenset({0, -15, -6, -9, -2, 143, 134, 137, 130})
 _RULES: dict[str, tuple[Rule, ...]] = {
     "nccl_collective_timeout": (_desync, _early),
+    "remote_peer_exited": (_peer_that_left,),
     "cuda_oom": (_oom_after_progress,),
     "ib_port_error": (_twice_on_one_port,),
     "launch_failure": (_drained_for_it,),

@@ -142,18 +142,19 @@ def shares_a_cause(
 ) -> bool:
     """True if so many nodes are named at once that one cause behind them is likelier than many.
 
-    More than `at_most` nodes, or (two or more) at least half of the known nodes of a rack with four or more.
+    More than `at_most` nodes; or at least half, and two or more, of a rack with four or more nodes of the job.
     """
     named = set(nodes)
     if len(named) > at_most:
         return True
     members: dict[str, set[NodeName]] = {}
-    for node in {*allocated, *racks}:
-        if node in racks:
-            members.setdefault(racks[node], set()).add(node)
+    own = set(allocated)
+    for node, rack in racks.items():
+        if not own or node in own:
+            members.setdefault(rack, set()).add(node)
     return any(
-        len(rack) >= 4 and len(rack & named) >= 2 and 2 * len(rack & named) >= len(rack)
-        for rack in members.values()
+        len(there) >= 4 and len(there & named) >= 2 and 2 * len(there & named) >= len(there)
+        for there in members.values()
     )
 
 

@@ -283,13 +283,18 @@ class Loser:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attribution:
-    """What failed, where, and how sure the evidence makes us."""
+    """What failed, where, and how sure the evidence makes us.
+
+    `suspects` are the nodes that the evidence accuses; `rank_nodes` are where the culprit ranks ran, which
+    accuses nobody: a process that failed says little of its node.
+    """
 
     failure: FailureName
     failure_class: FailureClass
     evidence_status: EvidenceStatus
     root: Evidence | None = None
     ranks: tuple[Rank, ...] = ()
+    rank_nodes: tuple[NodeName, ...] = ()
     suspects: tuple[Suspect, ...] = ()
     losers: tuple[Loser, ...] = ()
     confirmations: tuple[LogRef, ...] = ()

@@ -128,11 +128,10 @@ class Settings(BaseSettings):
     @classmethod
     def settings_customise_sources(
         cls,
-        settings_cls: type[BaseSettings],
+        settings_cls: type[BaseSettings],  # noqa: ARG003 -- the name is the library's
         init_settings: PydanticBaseSettingsSource,
-        env_settings: PydanticBaseSettingsSource,
-        dotenv_settings: PydanticBaseSettingsSource,
-        file_secret_settings: PydanticBaseSettingsSource,
+        *_: PydanticBaseSettingsSource,
+        **__: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         """Only what `load_settings` hands in: the layering is done there, where origins are known."""
         return (init_settings,)
@@ -165,7 +164,7 @@ class Loaded:
 def load_settings(file: Path | None = None, flags: Mapping[str, Mapping[str, Any]] | None = None) -> Loaded:
     """Settings from defaults < file < environment < flags.
 
-    `file` defaults to the system file if that exists; `flags` are nested by section, None meaning "not given".
+    `file` defaults to the system file if that exists; `flags` are nested by section, None is "not given".
     Errors: ConfigError naming the key, its value and where it was set.
     """
     layers = (

@@ -33,6 +33,11 @@ class Diagnosis:
             return ()
         return tuple(x.node for x in self.verdict.exclusions)
 
+    @property
+    def culprit_nodes(self) -> tuple[str, ...]:
+        """Nodes to keep out, else the nodes on which the culprit ranks are known to have run."""
+        return self.nodes or tuple(self.attribution.rank_nodes)
+
 
 @dataclass(frozen=True, slots=True)
 class Diagnostician:
@@ -71,7 +76,7 @@ def as_prediction(name: str, said: Diagnosis) -> Mapping[str, Any]:
         "action": "continue" if action is Action.NO_DECISION else action.value,
         "root_cause": None if root is None else {"file": root.where.file, "line": root.where.line},
         "ranks": list(said.attribution.ranks),
-        "nodes": list(said.nodes),
+        "nodes": list(said.culprit_nodes),
     }
 
 
@@ -80,6 +85,7 @@ def as_json(name: str, said: Diagnosis) -> Mapping[str, Any]:
     a, v = said.attribution, said.verdict
     return {
         **as_prediction(name, said),
+        "exclude_nodes": list(said.nodes),
         "evidence_status": a.evidence_status.value,
         "summary": a.summary,
         "root_text": a.root.text if a.root is not None else None,

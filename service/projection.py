@@ -43,6 +43,7 @@ from relight.events import (
 )
 from relight.incidents import IncidentState, RecommendationState
 from relight.types import AttemptId, ClusterId, IncidentId, Mode, NodeName, RecommendationId, WorkloadId
+from service.past import Past
 from service.records import (
     AnomalyRecord,
     AttemptRecord,
@@ -95,6 +96,7 @@ class Projection:
         self.policy: PolicyText | None = None
         self.milestone_keys: dict[tuple[RecommendationId, str], MilestoneRecorded] = {}
         self.outcomes: dict[AttemptId, list[OutcomeReported]] = {}
+        self.past = Past()
         self.counted = Counted()
 
     # -------------------------------------------------------------- questions
@@ -133,24 +135,14 @@ class Projection:
         self.position = position
         self.counted.add(event.kind)
         match event:
-            case AttemptObserved():
-                self._observe(position, event)
-            case SignalAccepted():
-                self._progress(position, event)
-            case AnomalyDetected():
-                self.anomalies.append(AnomalyRecord(event=event, position=position))
-            case AttributionMade():
-                record = AttributionRecord(event=event, position=position)
-                self.attributions.setdefault(event.attempt, []).append(record)
+            case AttemptObserved() | SignalAccepted():
+                self._attempt(position, event)
+            case AnomalyDetected() | AttributionMade() | OutcomeReported():
+                self._judge(position, event)
             case IncidentOpened() | IncidentAdvanced():
                 self._incident(position, event)
-            case RecommendationIssued():
+            case RecommendationIssued() | RecommendationRequested():
                 self._issue(position, event)
-            case RecommendationRequested():
-                key = (event.cluster or "", event.idempotency_key)
-                self.requests[key] = RequestRecord(
-                    body_sha256=event.body_sha256, recommendation=event.recommendation
-                )
             case (
                 RecommendationApproved()
                 | RecommendationRejected()
@@ -162,17 +154,10 @@ class Projection:
                 | FeedbackGiven()
             ):
                 self._advance(position, event)
-            case OutcomeReported():
-                self.outcomes.setdefault(event.attempt, []).append(event)
             case ExclusionAdded() | ExclusionPardoned() | ExclusionExpired():
                 self._exclude(position, event)
-            case ModeChanged():
-                self._mode(event)
-            case PolicyChanged():
-                self.policy = PolicyText(
-                    text=event.text, version=event.version, actor=event.actor,
-                    reason=event.reason, changed_at=event.at,
-                )  # fmt: skip
+            case ModeChanged() | PolicyChanged():
+                self._operate(event)
             case (
                 WatchdogReleased()
                 | PackLoaded()
@@ -183,6 +168,25 @@ class Projection:
                 | AuditRepaired()
             ):
                 pass
+            case _ as unhandled:
+                assert_never(unhandled)
+        self.past.apply(event, self)
+
+    def _attempt(self, position: int, event: AttemptObserved | SignalAccepted) -> None:
+        if isinstance(event, AttemptObserved):
+            self._observe(position, event)
+        else:
+            self._progress(position, event)
+
+    def _judge(self, position: int, event: AnomalyDetected | AttributionMade | OutcomeReported) -> None:
+        match event:
+            case AnomalyDetected():
+                self.anomalies.append(AnomalyRecord(event=event, position=position))
+            case AttributionMade():
+                record = AttributionRecord(event=event, position=position)
+                self.attributions.setdefault(event.attempt, []).append(record)
+            case OutcomeReported():
+                self.outcomes.setdefault(event.attempt, []).append(event)
             case _ as unhandled:
                 assert_never(unhandled)
 
@@ -233,7 +237,12 @@ class Projection:
                 recommendation=event.recommendation or known.recommendation,
             )
 
-    def _issue(self, position: int, event: RecommendationIssued) -> None:
+    def _issue(self, position: int, event: RecommendationIssued | RecommendationRequested) -> None:
+        if isinstance(event, RecommendationRequested):
+            self.requests[event.cluster or "", event.idempotency_key] = RequestRecord(
+                body_sha256=event.body_sha256, recommendation=event.recommendation
+            )
+            return
         state = RecommendationState.SHADOW if event.mode is Mode.MONITOR else RecommendationState.PROPOSED
         known = self.recommendations.get(event.recommendation)
         if known is None:
@@ -283,7 +292,16 @@ class Projection:
             evidence=event.evidence,
         )
 
-    def _mode(self, event: ModeChanged) -> None:
+    def _operate(self, event: ModeChanged | PolicyChanged) -> None:
+        if isinstance(event, PolicyChanged):
+            self.policy = PolicyText(
+                text=event.text,
+                version=event.version,
+                actor=event.actor,
+                reason=event.reason,
+                changed_at=event.at,
+            )
+            return
         self.modes[event.cluster or "", event.scope, event.target] = ModeEntry(
             scope=event.scope,
             target=event.target,

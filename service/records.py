@@ -23,7 +23,6 @@ from relight.events import (
 from relight.incidents import IncidentState, RecommendationState
 from relight.types import AttemptId, ClusterId, Exclusion, IncidentId, Mode, RecommendationId, WorkloadId
 
-
 _ACTED_ON = frozenset(
     {
         RecommendationState.CLAIMED,

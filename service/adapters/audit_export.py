@@ -28,12 +28,13 @@ def export_parquet(store: AuditStore, folder: Path, where: AuditFilter = EVERYTH
     try:
         with store.cursor() as cursor:
             target = str(unfinished).replace("'", "''")
+            metadata = f"{{head_position: '{head.position}', head_hash: '{head.hash}'}}"
             cursor.execute(
-                f"COPY (SELECT {_COLUMNS} {rows} ORDER BY position) TO '{target}' (FORMAT parquet, "  # noqa: S608
-                f"COMPRESSION zstd, KV_METADATA {{head_position: '{head.position}', head_hash: '{head.hash}'}})",
+                f"COPY (SELECT {_COLUMNS} {rows} ORDER BY position) TO '{target}' (FORMAT parquet, "
+                f"COMPRESSION zstd, KV_METADATA {metadata})",
                 values,
             )
-            counted = cursor.execute(f"SELECT count(*), min(position), max(position) {rows}", values)  # noqa: S608
+            counted = cursor.execute(f"SELECT count(*), min(position), max(position) {rows}", values)
             events, first, last = counted.fetchall()[0]
         _publish(unfinished, folder / FILE_NAME)
     finally:

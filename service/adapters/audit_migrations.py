@@ -72,7 +72,8 @@ def apply(connection: duckdb.DuckDBPyConnection, migration: Migration) -> None:
     try:
         connection.execute(migration.sql)
         connection.execute(
-            "INSERT INTO schema_migration VALUES (?, ?, ?)", [migration.number, migration.name, migration.sha256]
+            "INSERT INTO schema_migration VALUES (?, ?, ?)",
+            [migration.number, migration.name, migration.sha256],
         )
         connection.commit()
     except duckdb.Error as why:

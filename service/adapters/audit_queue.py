@@ -33,7 +33,8 @@ class GroupQueue:
     def __init__(self, *, group_rows: int, linger_s: float, max_rows: int) -> None:
         if not 0 < group_rows <= max_rows or linger_s < 0:
             raise ValueError(
-                f"need 0 < group_rows <= max_rows and linger_s >= 0, got {group_rows=} {max_rows=} {linger_s=}"
+                f"need 0 < group_rows <= max_rows and linger_s >= 0, "
+                f"got {group_rows=} {max_rows=} {linger_s=}"
             )
         self._group_rows, self._linger_s, self._max_rows = group_rows, linger_s, max_rows
         self._waiting: deque[Request] = deque()
@@ -50,7 +51,8 @@ class GroupQueue:
                 raise AuditUnavailable(self._closed_because)
             if self._rows and self._rows + rows > self._max_rows:
                 raise AuditUnavailable(
-                    f"{self._rows} events wait to be recorded, {rows} more would exceed {self._max_rows}; retry",
+                    f"{self._rows} events wait to be recorded and {rows} more exceed the limit of "
+                    f"{self._max_rows}: retry",
                     retry_after_s=max(1.0, 10 * self._linger_s),
                 )
             self._waiting.append(request)

@@ -52,9 +52,7 @@ def salvage(path: Path) -> Salvage:
         size += len(line)
     rest = content[size:]
     is_torn = bool(rest) and b"\n" not in rest
-    return Salvage(
-        records=tuple(records), size=size, is_torn=is_torn, is_damaged=bool(rest) and not is_torn
-    )
+    return Salvage(records=tuple(records), size=size, is_torn=is_torn, is_damaged=bool(rest) and not is_torn)
 
 
 def _parsed(line: bytes) -> Record | None:
@@ -102,6 +100,10 @@ class Spill:
             self.is_whole = self._cut_back() and is_durable
             raise SpillFailed(f"{self.path.name}: {why}") from why
         self.size += len(lines)
+
+    def give_up(self) -> None:
+        """Say that the database holds records which this file lacks."""
+        self.is_whole = False
 
     def reset(self) -> None:
         """Empty the file, once the database holds all of it in its own file."""

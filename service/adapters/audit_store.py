@@ -24,7 +24,7 @@ STORAGE_VERSION = "v1.5.0"
 _SETTINGS = ("SET wal_autocheckpoint = '4GB'", "SET TimeZone = 'UTC'")
 _TYPES = {"position": pa.int64(), "at_us": pa.timestamp("us"), "schema": pa.int32()}
 _ARROW = pa.schema([(name, _TYPES.get(name, pa.string())) for name in Record._fields])
-_COLUMNS = ", ".join(f"epoch_us(occurred_at)" if name == "at_us" else name for name in Record._fields)
+_COLUMNS = ", ".join("epoch_us(occurred_at)" if name == "at_us" else name for name in Record._fields)
 
 Commit = Callable[[duckdb.DuckDBPyConnection, "pa.Table"], None]
 
@@ -65,10 +65,13 @@ class AuditStore:
         self, path: Path, *, threads: int = 2, memory_limit: str = "", commit: Commit = commit_batch
     ) -> None:
         self.path = path
-        self._connect = lambda: connect(path, threads=threads, memory_limit=memory_limit)
+        self._threads, self._memory_limit = threads, memory_limit
         self._commit = commit
         self._lock = threading.Lock()
         self._connection = self._connect()
+
+    def _connect(self) -> duckdb.DuckDBPyConnection:
+        return connect(self.path, threads=self._threads, memory_limit=self._memory_limit)
 
     def migrate(self, known: tuple[Migration, ...]) -> tuple[Migration, ...]:
         """Apply what the file lacks, after a copy of it was made beside it; returns what was applied."""

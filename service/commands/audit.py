@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-from relight.jsonform import to_json_value
+from relight.events import to_json
 from relight.ports import AuditFilter, AuditLog, AuditUnavailable, Head, StoredEvent
 from service import bootstrap
 from service.commands.options import AsJson, ConfigFile, settings_from
@@ -88,7 +88,7 @@ def tail(
     with _opened(config) as log:
         rows = _last(log, limit, AuditFilter(kinds=tuple(kinds or ())))
     for row in rows:
-        body = to_json_value(row.event)
+        body = to_json(row.event)
         if as_json:
             result(json.dumps({"position": row.position, "hash": row.hash, "event": body}, ensure_ascii=False))
         else:
