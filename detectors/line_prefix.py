@@ -157,7 +157,7 @@ _LAYERS: tuple[tuple[re.Pattern[str], Reader], ...] = tuple(
         (r"(?P<host>[\w.-]+): \w+:\s+\w+: \[(?P<iso>" + _ISO + r")\]: ", _iso),
         (r"\[\w{3} (?P<mon>[A-Z][a-z]{2}) [ ]?(?P<day>\d\d?) (?P<hms>\d\d:\d\d:\d\d) (?P<year>\d{4})\]\s?", _dated),
         (r"\[(?P<mon>[A-Z][a-z]{2}) (?P<day>\d\d) (?P<year>\d{4}) (?P<hms>\d\d:\d\d:\d\d)\] \[\w+\s*\] \[tid \d+\] ", _dated),
-        (r"(?P<mon>[A-Za-z]{3,9})\s+(?P<day>\d{1,2}) (?P<hms>\d\d:\d\d:\d\d)(?:\.(?P<fraction>\d+))? (?:(?!kernel:)(?P<host>" + _HOST + r") )?(?:[\w./-]+?(?:\[\d+\])?:\s)?(?:\[\s*(?P<uptime>\d+\.\d+)\] )?", _dated),
+        (r"(?P<mon>[A-Za-z]{3,9})\s+(?P<day>\d{1,2}) (?P<hms>\d\d:\d\d:\d\d)(?:\.(?P<fraction>\d+))? (?:(?!kernel:)(?P<host>" + _HOST + r") [\w./-]+?(?:\[\d+\])?:\s|(?:kernel|systemd|slurm\w*)(?:\[\d+\])?:\s)?(?:\[\s*(?P<uptime>\d+\.\d+)\] )?", _dated),
         (r"(?P<month>\d\d)/(?P<day>\d\d)/(?P<year>\d{4}) (?P<hms>\d\d:\d\d:\d\d) (?:- \w+ - \S+ -\s+)?", _dated),
         (r"\[(?P<month>\d\d)/(?P<day>\d\d)/(?P<year>\d\d) (?P<hms>\d\d:\d\d:\d\d)\]\s+", _dated),
         (r"\[rank(?P<rank>\d+)\]:\s?", _ranked),

@@ -109,7 +109,9 @@ def _wrap_width(lines: list[bytes]) -> int | None:
     same = Counter(lines[i] for i in full)
     if len(full) < _WRAP_MIN_FULL or len(same) < len(full) // 2 or not continued:
         return None
-    return longest
+    # A terminal cuts anywhere, so mostly inside words; rows of a table end at a border.
+    inside = sum(lines[i][-1:].isalnum() and lines[i + 1][:1].isalnum() for i in continued)
+    return longest if inside * 3 >= len(continued) else None
 
 
 def _length(line: bytes) -> int:

@@ -22,6 +22,9 @@ from relight.types import (
 )
 
 
+LONGEST_EXCLUSION = timedelta(days=7)
+
+
 class RetryOutlook(StrEnum):
     """What a restart without any change is likely to bring."""
 
@@ -115,9 +118,10 @@ class Terms:
     ttl_max: timedelta = timedelta(days=7)
 
     def of(self, relapses: int) -> timedelta:
-        # The exponent is bounded before it is used: a relapse count comes from stored data.
-        doubled = self.ttl * (1 << min(max(relapses, 0), 16))
-        return max(min(doubled, self.ttl_max), timedelta(seconds=1))
+        # Bounded before it is multiplied: a relapse count comes from stored data.
+        first = min(max(self.ttl, timedelta(seconds=1)), LONGEST_EXCLUSION)
+        longest = min(max(self.ttl_max, timedelta(seconds=1)), LONGEST_EXCLUSION)
+        return min(first * (1 << min(max(relapses, 0), 16)), longest)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -142,7 +142,8 @@ def shares_a_cause(
 ) -> bool:
     """True if so many nodes are named at once that one cause behind them is likelier than many.
 
-    More than `at_most` nodes; or at least half, and two or more, of a rack with four or more nodes of the job.
+    More than `at_most` nodes; or at least half, and two or more, of a rack with four or more
+    nodes of the job.
     """
     named = set(nodes)
     if len(named) > at_most:

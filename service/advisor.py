@@ -3,48 +3,35 @@
 
 from __future__ import annotations
 
-import hashlib
-import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from relight.events import (
-    AnomalyDetected,
-    AttributionMade,
     Event,
     IncidentOpened,
-    ModeChanged,
     RecommendationExpired,
-    RecommendationIssued,
     RecommendationRequested,
     RecommendationSuperseded,
 )
-from relight.incidents import IncidentTransition, RecommendationState
-from relight.jsonform import canonical_json, decode, encode
-from relight.policy import PolicyTable, Verdict, decide, lowest_mode
+from relight.incidents import IncidentState, IncidentTransition, RecommendationState
+from relight.jsonform import decode, encode
 from relight.types import (
     CAUSE_NOT_IN_LOG,
     NO_FAILURE,
-    Action,
     Anomaly,
-    AnomalyKind,
     AttemptId,
     Attribution,
     EvidenceStatus,
-    Exclusion,
     FailureClass,
-    IncidentId,
-    Mode,
     RecommendationId,
     Trigger,
 )
 from service import course
-from service.config import Recommend
-from service.history import BREAKER, Question
 from service.journal import Journal
 from service.records import AttemptRecord, AttributionRecord, IncidentRecord, RecommendationRecord
 from service.refusals import Refused
+from service.verdicts import Proposal, Verdicts, asked_anomaly, identity
 
 BUILTIN = "builtin"
 _RICHNESS = (
@@ -53,7 +40,9 @@ _RICHNESS = (
     EvidenceStatus.SUPPORTED,
     EvidenceStatus.ESTABLISHED,
 )
-_NAMESPACE = uuid.UUID("5f0d2c0e-5a0b-5c5e-9b62-0c1c7a5b9f11")
+_REVISABLE = frozenset(
+    {RecommendationState.PROPOSED, RecommendationState.APPROVED, RecommendationState.SHADOW}
+)
 UNKNOWN_CAUSE = Attribution(
     failure=CAUSE_NOT_IN_LOG,
     failure_class=FailureClass.UNKNOWN,
@@ -73,27 +62,10 @@ class Request:
     deadline_s: float | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Proposal:
-    """What a person wants done; it passes the same gates as our own verdict."""
-
-    action: Action
-    exclusions: tuple[Exclusion, ...]
-    author: str
-
-
 @dataclass(frozen=True, slots=True)
 class Advice:
     recommendation: RecommendationRecord
     is_new: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Versions:
-    """What a verdict rests on, so that it can be told later why it was given."""
-
-    policy: PolicyTable
-    rule_set_hash: str
 
 
 class Advisor:
@@ -105,13 +77,11 @@ class Advisor:
     def __init__(
         self,
         journal: Journal,
-        settings: Recommend,
-        versions: Callable[[], Versions],
+        verdicts: Verdicts,
         attribution_of: Callable[[AttemptId], Attribution | None],
     ) -> None:
         self._journal = journal
-        self._settings = settings
-        self._versions = versions
+        self._verdicts = verdicts
         self._attribution_of = attribution_of
 
     # -------------------------------------------------------------- asking
@@ -124,11 +94,11 @@ class Advisor:
             if known is not None:
                 return Advice(known, is_new=False)
             if proposal is None:
-                events, identity = self._decided(attempt, ask)
+                events, name = self._decided(attempt, ask)
             else:
-                events, identity = self._proposed(attempt, ask, proposal)
-            self._journal.record(*events, self._requested(ask, attempt, identity))
-            return Advice(self._journal.state.recommendations[identity], is_new=True)
+                events, name = self._proposed(attempt, proposal)
+            self._journal.record(*events, _requested(ask, attempt, name, self._journal.now()))
+            return Advice(self._journal.state.recommendations[name], is_new=True)
 
     def knows_cause(self, attempt: AttemptId) -> bool:
         """True if waiting for more lines is no longer needed to name a failure."""
@@ -136,13 +106,14 @@ class Advisor:
             return self.attribution(attempt).failure not in {CAUSE_NOT_IN_LOG, NO_FAILURE}
 
     def attribution(self, attempt: AttemptId) -> Attribution:
-        """The best attribution there is: ours by all lines seen, unless a recorded one says more."""
+        """The best there is: ours by all lines seen, unless a recorded one says more."""
         own = self._attribution_of(attempt)
         best = own if own is not None else UNKNOWN_CAUSE
         for record in self._recorded(attempt):
+            if record.event.attributor == BUILTIN and own is not None:
+                continue  # by fewer lines than we have now
             said = decode(Attribution, record.event.attribution)
-            is_lost = record.event.attributor == BUILTIN and own is None
-            if _richness(said) > _richness(best) or (is_lost and _richness(said) >= _richness(best)):
+            if _richness(said) > _richness(best) or (own is None and record.event.attributor == BUILTIN):
                 best = said
         return best
 
@@ -153,23 +124,25 @@ class Advisor:
         with self._journal.lock:
             known, now = self._attempt(attempt), self._journal.now()
             events = self._newly_attributed(known, self.attribution(attempt), now)
-            if anomaly is not None:
-                events += self._opened(known, anomaly, now)
+            if anomaly is not None and not self._has_anomaly(attempt, anomaly):
+                events += self._verdicts.opened(known, anomaly, now)
             if events:
                 self._journal.record(*events)
                 self._revise(known, now)
 
-    def add_attribution(self, said: Attribution, attempt: AttemptId, version: str) -> tuple[AttributionRecord, bool]:
+    def add_attribution(
+        self, said: Attribution, attempt: AttemptId, version: str
+    ) -> tuple[AttributionRecord, bool]:
         """An attribution from outside; it may raise a new generation and never acts."""
         with self._journal.lock:
             known, now = self._attempt(attempt), self._journal.now()
             for record in self._recorded(attempt):
                 if (record.event.attributor, record.event.version) == (said.attributor, version):
                     return record, False
-            before = self.attribution(attempt)
-            self._journal.record(self._made(known, said, version, now))
+            is_richer = _richness(said) > _richness(self.attribution(attempt))
+            self._journal.record(self._verdicts.attributed(known, said, now, version))
             added = self._recorded(attempt)[-1]
-            if _richness(said) > _richness(before):
+            if is_richer:
                 self._revise(known, now)
             return added, True
 
@@ -179,7 +152,7 @@ class Advisor:
         """Expire what nobody may act on any more; how many events that took."""
         with self._journal.lock:
             now, state = self._journal.now(), self._journal.state
-            events: list[Event] = course.settled(state, now)
+            events = course.settled(state, now)
             for known in state.recommendations.values():
                 if is_overdue(known, now):
                     events += self._expired(known, now)
@@ -190,16 +163,20 @@ class Advisor:
         issued = known.issued
         events: list[Event] = [
             RecommendationExpired(
-                at=now, recommendation=known.id, generation=known.generation,
-                reason=f"nobody acted until {issued.expires_at.isoformat()}", attempt=issued.attempt,
-                incident=issued.incident, workload=issued.workload, cluster=issued.cluster,
+                at=now,
+                recommendation=known.id,
+                generation=known.generation,
+                reason=f"nobody acted until {issued.expires_at.isoformat()}",
+                attempt=issued.attempt,
+                incident=issued.incident,
+                workload=issued.workload,
+                cluster=issued.cluster,
             )
-        ]  # fmt: skip
+        ]
         incident = self._journal.state.incidents.get(issued.incident) if issued.incident else None
         if incident is not None:
-            events += course.steps(
-                incident, [IncidentTransition.FAILED_OPEN], now, reason="recommendation expired"
-            )
+            closing = [IncidentTransition.FAILED_OPEN]
+            events += course.steps(incident, closing, now, reason="recommendation expired")
         return events
 
     # -------------------------------------------------------------- deciding
@@ -214,94 +191,139 @@ class Advisor:
                 raise Refused("idempotency_conflict", f"key {ask.key!r} was used before with another body")
             return state.recommendations[before.recommendation]
         latest = state.latest_recommendation(ask.attempt)
-        if latest is None or (proposal is not None and not latest.state.is_open):
+        is_replaceable = latest is None or (proposal is not None and not latest.state.is_open)
+        if latest is None or is_replaceable:
             return None
-        self._journal.record(self._requested(ask, attempt, latest.id))
-        return latest
+        self._journal.record(_requested(ask, attempt, latest.id, self._journal.now()))
+        return state.recommendations[latest.id]
 
     def _decided(self, attempt: AttemptRecord, ask: Request) -> tuple[list[Event], RecommendationId]:
         now = self._journal.now()
         said = self.attribution(ask.attempt)
         events = self._newly_attributed(attempt, said, now)
         incident = self._journal.state.open_incident(attempt.id)
-        identity = RecommendationId(str(uuid.uuid5(_NAMESPACE, f"{attempt.id}/1")))
         if incident is None and said.failure != NO_FAILURE:
-            opened = self._opened(attempt, _asked_anomaly(attempt, said, now), now)
+            opened = self._verdicts.opened(attempt, asked_anomaly(attempt, said, now), now)
             events += opened
             incident = _opened_by(opened)
-        verdict, deadline = self._verdict(attempt, said, now, ask.deadline_s)
-        issued = self._issued(attempt, said, verdict, identity, incident, now)
-        issued = replace(issued, decide_deadline=deadline, trigger=ask.trigger, actor=ask.actor)
-        events += self._breaker(attempt, verdict, now)
-        events.append(issued)
+        issued = self._verdicts.decided(attempt, said, now, ask.deadline_s)
+        issued = replace(
+            issued, trigger=ask.trigger, actor=ask.actor, incident=incident.id if incident else None
+        )
+        events += [*self._verdicts.breaker(issued, now), issued]
         if incident is not None:
-            events += self._incident_steps(incident, issued, now)
-        return events, identity
+            events += self._verdicts.incident_steps(incident, issued, now)
+        return events, issued.recommendation
+
+    def _proposed(self, attempt: AttemptRecord, proposal: Proposal) -> tuple[list[Event], RecommendationId]:
+        now, state = self._journal.now(), self._journal.state
+        before = state.latest_recommendation(attempt.id)
+        incident = state.open_incident(attempt.id)
+        said = self.attribution(attempt.id)
+        name = identity(attempt, len(state.by_attempt.get(attempt.id, ())) + 1)
+        issued = replace(
+            self._verdicts.proposed(attempt, said, proposal, now),
+            recommendation=name,
+            generation=before.generation + 1 if before else 1,
+            supersedes=before.id if before else None,
+            trigger=Trigger.MANUAL,
+            incident=incident.id if incident else None,
+        )
+        events: list[Event] = [*self._newly_attributed(attempt, said, now), issued]
+        if before is not None and before.state is RecommendationState.SHADOW:
+            events.append(_superseded(before, name, now))
+        if incident is not None:
+            events += self._verdicts.incident_steps(incident, issued, now)
+        return events, name
 
     def _revise(self, attempt: AttemptRecord, now: datetime) -> None:
-        """A richer verdict replaces the one given, as a new generation, until that was acted on."""
-        known = self._journal.state.latest_recommendation(attempt.id)
-        if known is None or not _is_revisable(known, now):
+        """A richer verdict becomes a new generation, until the one given was acted on."""
+        state = self._journal.state
+        known = state.latest_recommendation(attempt.id)
+        if known is None or known.state not in _REVISABLE or now >= known.issued.expires_at:
             return
-        said = self.attribution(attempt.id)
-        verdict, _ = self._verdict(attempt, said, known.created_at, None)
-        incident = self._journal.state.incidents.get(known.issued.incident) if known.issued.incident else None
-        fresh = self._issued(attempt, said, verdict, known.id, incident, now)
-        fresh = replace(
-            fresh,
-            generation=known.generation + 1,
-            decide_deadline=known.issued.decide_deadline,
-            expires_at=known.issued.expires_at,
-            trigger=known.issued.trigger,
-            actor=known.issued.actor,
-        )
-        if _says(fresh) != _says(known.issued):
-            steps = self._incident_steps(incident, fresh, now) if incident is not None else []
-            self._journal.record(fresh, *steps)
+        if not known.issued.verdict:
+            return  # a person's word is not revised by ours
+        fresh = self._verdicts.revised(attempt, self.attribution(attempt.id), known, now)
+        if fresh is None:
+            return
+        incident = state.incidents.get(fresh.incident) if fresh.incident else None
+        steps = self._verdicts.incident_steps(incident, fresh, now) if incident is not None else []
+        self._journal.record(fresh, *steps)
 
-    def _verdict(
-        self, attempt: AttemptRecord, said: Attribution, at: datetime, deadline_s: float | None
-    ) -> tuple[Verdict, datetime]:
-        table = self._versions().policy
-        question = Question(self._journal.state, attempt, said, table, self._settings.mode, at)
-        within = min(deadline_s or self._settings.decide_within_s, float(table.deadlines.hard_s))
-        deadline = at + timedelta(seconds=within)
-        return decide(said, question.history(), question.facts(deadline), table, at=at), deadline
+    def _newly_attributed(self, attempt: AttemptRecord, said: Attribution, now: datetime) -> list[Event]:
+        if said.attributor != BUILTIN:
+            return []  # recorded when it came
+        recorded = [r for r in self._recorded(attempt.id) if r.event.attributor == BUILTIN]
+        if recorded and recorded[-1].event.attribution == encode(said):
+            return []
+        return [self._verdicts.attributed(attempt, said, now)]
 
-    def _issued(
-        self,
-        attempt: AttemptRecord,
-        said: Attribution,
-        verdict: Verdict,
-        identity: RecommendationId,
-        incident: IncidentRecord | None,
-        now: datetime,
-    ) -> RecommendationIssued:
-        versions = self._versions()
-        return RecommendationIssued(
-            at=now,
-            recommendation=identity,
-            attempt=attempt.id,
-            action=verdict.action,
-            generation=1,
-            mode=verdict.mode,
-            is_actionable=verdict.actionable,
-            failure=verdict.failure,
-            failure_class=verdict.failure_class,
-            evidence_status=said.evidence_status,
-            decide_deadline=now,
-            expires_at=now + timedelta(seconds=self._settings.expire_after_s),
-            reason=verdict.reason,
-            decision_basis="; ".join(verdict.decision_basis),
-            retry_outlook=verdict.retry_outlook,
-            exclusions=verdict.exclusions,
-            blocked_by=verdict.blocked_by,
-            policy_version=verdict.policy_version,
-            rule_set_hash=versions.rule_set_hash,
-            signature=said.root.signature if said.root else None,
-            ledgers={"before": encode(verdict.ledgers_before), "after": encode(verdict.ledgers_after)},
-            verdict=encode(verdict),
-            incident=incident.id if incident else None,
-            workload=attempt.seen.workload,
-            cluster=attempt.seen.cluster,
+    def _has_anomaly(self, attempt: AttemptId, anomaly: Anomaly) -> bool:
+        """One anomaly of a kind for each attempt and detector: more lines are the same crash."""
+        return any(
+            (one.event.anomaly.kind, one.event.anomaly.detector) == (anomaly.kind, anomaly.detector)
+            for one in self._journal.state.anomalies_of.get(attempt, ())
         )
+
+    def _recorded(self, attempt: AttemptId) -> list[AttributionRecord]:
+        return self._journal.state.attributions.get(attempt, [])
+
+    def _attempt(self, attempt: AttemptId) -> AttemptRecord:
+        known = self._journal.state.attempts.get(attempt)
+        if known is None:
+            raise Refused("unknown_attempt", f"attempt {attempt!r}: PUT /v1/attempts/{attempt} first")
+        return known
+
+
+def is_overdue(known: RecommendationRecord, now: datetime) -> bool:
+    """True if nobody may act on it any more; once a verb was sent the truth is the scheduler's."""
+    is_waiting = known.state.is_open and known.state is not RecommendationState.ACTING
+    return is_waiting and now >= known.issued.expires_at
+
+
+def _richness(said: Attribution) -> int:
+    return _RICHNESS.index(said.evidence_status)
+
+
+def _requested(
+    ask: Request, attempt: AttemptRecord, name: RecommendationId, now: datetime
+) -> RecommendationRequested:
+    return RecommendationRequested(
+        at=now,
+        recommendation=name,
+        attempt=ask.attempt,
+        idempotency_key=ask.key,
+        body_sha256=ask.body_sha256,
+        trigger=ask.trigger,
+        workload=attempt.seen.workload,
+        cluster=attempt.seen.cluster,
+        actor=ask.actor,
+    )
+
+
+def _superseded(
+    before: RecommendationRecord, by: RecommendationId, now: datetime
+) -> RecommendationSuperseded:
+    issued = before.issued
+    return RecommendationSuperseded(
+        at=now,
+        recommendation=before.id,
+        superseded_by=by,
+        generation=before.generation,
+        reason="a person proposed something else",
+        attempt=issued.attempt,
+        incident=issued.incident,
+        workload=issued.workload,
+        cluster=issued.cluster,
+    )
+
+
+def _opened_by(events: list[Event]) -> IncidentRecord | None:
+    """The incident that these events are about to open, as the fold will have it."""
+    for event in events:
+        if isinstance(event, IncidentOpened):
+            return IncidentRecord(
+                opened=event, position=0, revision=0, state=IncidentState.OPEN, changed_at=event.at
+            )
+    return None

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 
 from relight.events import Event, IncidentAdvanced, Outcome, OutcomeReported
 from relight.incidents import IllegalTransition, IncidentState, IncidentTransition, advance
-from relight.types import Action, AttemptState
+from relight.types import Action, AttemptState, RecommendationId
 from service.projection import Projection
 from service.records import AttemptRecord, IncidentRecord, RecommendationRecord
 
@@ -22,10 +22,10 @@ def steps(
     *,
     reason: str = "",
     actor: str = "",
-    recommendation: RecommendationRecord | None = None,
-) -> list[Event]:
-    """The events of these transitions, one after the other; those that the state does not allow are left out."""
-    state, events = incident.state, list[Event]()
+    recommendation: RecommendationId | None = None,
+) -> list[IncidentAdvanced]:
+    """The events of these transitions in turn, without those that the state does not allow."""
+    state, events = incident.state, list[IncidentAdvanced]()
     for transition in transitions:
         try:
             following = advance(state, transition)
@@ -39,7 +39,7 @@ def steps(
                 state=following,
                 reason=reason or transition,
                 attempt=incident.opened.attempt,
-                recommendation=recommendation.id if recommendation else None,
+                recommendation=recommendation,
                 workload=incident.opened.workload,
                 cluster=incident.opened.cluster,
                 actor=actor,
@@ -63,15 +63,16 @@ def after_observation(state: Projection, attempt: AttemptRecord, at: datetime) -
             case _:
                 pass
     for incident in _earlier(state, attempt):
-        if attempt.seen.state is AttemptState.RUNNING and incident.state is not IncidentState.PROGRESS_RESUMED:
+        if (
+            attempt.seen.state is AttemptState.RUNNING
+            and incident.state is not IncidentState.PROGRESS_RESUMED
+        ):
             moved = steps(incident, [IncidentTransition.ALLOCATION_RESTARTED], at)
             events += moved
             if moved:
                 events.append(_outcome(incident, attempt, Outcome.ALLOCATION_RESTARTED, at))
         if attempt.seen.state is AttemptState.COMPLETED:
-            events += steps(
-                incident, [IncidentTransition.PROGRESS_RESUMED, IncidentTransition.RECOVERED], at
-            )
+            events += steps(incident, [IncidentTransition.PROGRESS_RESUMED, IncidentTransition.RECOVERED], at)
             events.append(_outcome(incident, attempt, Outcome.TRAINING_COMPLETED, at))
     return events
 
@@ -94,7 +95,9 @@ def after_progress(
     return events
 
 
-def after_recurrence(state: Projection, attempt: AttemptRecord, at: datetime) -> tuple[list[Event], IncidentRecord | None]:
+def after_recurrence(
+    state: Projection, attempt: AttemptRecord, at: datetime
+) -> tuple[list[Event], IncidentRecord | None]:
     """A new incident of the workload closes the one before, which it is linked to."""
     earlier = _earlier(state, attempt)
     events = [
@@ -116,11 +119,11 @@ def after_report(
     if not is_converged:
         user = reason in {"user_cancelled", "user_released"}
         closing = IncidentTransition.USER_TOOK_OVER if user else IncidentTransition.FAILED_OPEN
-        return steps(incident, [closing], at, reason=reason, actor=actor, recommendation=known)
+        return [*steps(incident, [closing], at, reason=reason, actor=actor, recommendation=known.id)]
     closing_steps = [IncidentTransition.ACTION_BEGUN]
     if known.issued.action is Action.STOP:
         closing_steps.append(IncidentTransition.STOPPED)
-    return steps(incident, closing_steps, at, reason=reason, actor=actor, recommendation=known)
+    return [*steps(incident, closing_steps, at, reason=reason, actor=actor, recommendation=known.id)]
 
 
 def settled(state: Projection, at: datetime) -> list[Event]:
@@ -136,13 +139,12 @@ def settled(state: Projection, at: datetime) -> list[Event]:
 def _earlier(state: Projection, attempt: AttemptRecord) -> list[IncidentRecord]:
     """Open incidents of earlier attempts of the same workload, oldest first."""
     siblings = state.workloads.get(attempt.seen.workload, ())
-    earlier = {
-        other for other in siblings
+    earlier = (
+        state.open_incident(other)
+        for other in siblings
         if state.attempts[other].seen.attempt_index < attempt.seen.attempt_index
-    }  # fmt: skip
-    return [
-        one for one in state.incidents.values() if one.is_open and one.opened.attempt in earlier
-    ] if earlier else []  # fmt: skip
+    )
+    return [one for one in earlier if one is not None]
 
 
 def _outcome(

@@ -86,8 +86,10 @@ class Projection:
         self.attempts: dict[AttemptId, AttemptRecord] = {}
         self.workloads: dict[WorkloadId, list[AttemptId]] = {}
         self.anomalies: list[AnomalyRecord] = []
+        self.anomalies_of: dict[AttemptId, list[AnomalyRecord]] = {}
         self.attributions: dict[AttemptId, list[AttributionRecord]] = {}
         self.incidents: dict[IncidentId, IncidentRecord] = {}
+        self.incidents_of: dict[AttemptId, list[IncidentId]] = {}
         self.recommendations: dict[RecommendationId, RecommendationRecord] = {}
         self.by_attempt: dict[AttemptId, list[RecommendationId]] = {}
         self.requests: dict[tuple[str, str], RequestRecord] = {}
@@ -106,8 +108,9 @@ class Projection:
         return self.recommendations[ids[-1]] if ids else None
 
     def open_incident(self, attempt: AttemptId) -> IncidentRecord | None:
-        found = (one for one in self.incidents.values() if one.opened.attempt == attempt and one.is_open)
-        return next(found, None)
+        names = self.incidents_of.get(attempt)
+        latest = self.incidents[names[-1]] if names else None
+        return latest if latest is not None and latest.is_open else None
 
     def attribution(self, attempt: AttemptId) -> AttributionRecord | None:
         made = self.attributions.get(attempt)
@@ -181,7 +184,9 @@ class Projection:
     def _judge(self, position: int, event: AnomalyDetected | AttributionMade | OutcomeReported) -> None:
         match event:
             case AnomalyDetected():
-                self.anomalies.append(AnomalyRecord(event=event, position=position))
+                found = AnomalyRecord(event=event, position=position)
+                self.anomalies.append(found)
+                self.anomalies_of.setdefault(event.attempt, []).append(found)
             case AttributionMade():
                 record = AttributionRecord(event=event, position=position)
                 self.attributions.setdefault(event.attempt, []).append(record)
@@ -220,6 +225,7 @@ class Projection:
 
     def _incident(self, position: int, event: IncidentOpened | IncidentAdvanced) -> None:
         if isinstance(event, IncidentOpened):
+            self.incidents_of.setdefault(event.attempt, []).append(event.incident)
             self.incidents[event.incident] = IncidentRecord(
                 opened=event,
                 position=position,

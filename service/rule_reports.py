@@ -37,8 +37,8 @@ def _fields(problem: Problem) -> dict[str, str | int]:
 
 def _annotation(problem: Problem) -> str:
     title = _property(f"{problem.signature} {problem.key}")
-    text = _data(f"{problem.what}, {problem.fix}")
-    return f"::error file={_property(problem.file)},line={problem.line},col={problem.column},title={title}::{text}"
+    place = f"file={_property(problem.file)},line={problem.line},col={problem.column}"
+    return f"::error {place},title={title}::" + _data(f"{problem.what}, {problem.fix}")
 
 
 def _data(text: str) -> str:

@@ -1,5 +1,5 @@
 # Copyright The Relight authors. SPDX-License-Identifier: Apache-2.0
-"""What people and programs see of a command: results on stdout, messages on stderr, log text made harmless."""
+"""What a command shows: results on stdout, messages on stderr, log text made harmless."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class Progress:
     def __init__(self, bar: Any = None, task: Any = None) -> None:
         self._bar, self._task = bar, task
 
-    def advance(self, amount: int) -> None:
+    def advance(self, amount: int = 1) -> None:
         if self._bar is not None:
             self._bar.advance(self._task, amount)
 

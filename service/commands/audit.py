@@ -51,7 +51,10 @@ def verify(
     elif broken is None:
         result(f"sound: {found.events} events, head {found.head.position}:{found.head.hash}")
     else:
-        result(f"BROKEN at {broken.position}: {escaped(broken.reason)}; {found.events} events before it are sound")
+        result(
+            f"BROKEN at {broken.position}: {escaped(broken.reason)}; "
+            f"{found.events} events before it are sound"
+        )
         result(f"  expected {escaped(broken.expected)}")
         result(f"  found    {escaped(broken.found)}")
     raise typer.Exit(ExitCode.OK if found.is_sound else ExitCode.INTEGRITY)
@@ -90,7 +93,9 @@ def tail(
     for row in rows:
         body = to_json(row.event)
         if as_json:
-            result(json.dumps({"position": row.position, "hash": row.hash, "event": body}, ensure_ascii=False))
+            result(
+                json.dumps({"position": row.position, "hash": row.hash, "event": body}, ensure_ascii=False)
+            )
         else:
             result(f"{row.position}  {escaped(json.dumps(body, ensure_ascii=False))}")
     if not rows:

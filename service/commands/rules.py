@@ -26,9 +26,7 @@ from service.rule_reports import (
 )
 from service.terminal import ExitCode, escaped, message, result, result_json, stop
 
-app = typer.Typer(
-    help="Lint, test, explain and try signatures.", no_args_is_help=True, rich_markup_mode=None
-)
+app = typer.Typer(help="Lint, test, explain and try signatures.", no_args_is_help=True, rich_markup_mode=None)
 Paths = Annotated[list[Path] | None, typer.Argument(help="Signature files or folders; all packs if none.")]
 
 
@@ -142,7 +140,9 @@ def new(
     if taken is not None:
         raise stop(f"id {name!r} is used in {taken}, choose another", ExitCode.USAGE)
     result(new_signature(name, failure, stream, line).rstrip("\n"))
-    message(f"save it as rules/packs/{pack}/{rest}.yaml, replace what says EDIT, then: relight rules test FILE")
+    message(
+        f"save it as rules/packs/{pack}/{rest}.yaml, replace what says EDIT, then: relight rules test FILE"
+    )
 
 
 @app.command()
@@ -166,7 +166,7 @@ def _checked(paths: list[Path], config: Path | None) -> tuple[LintReport, Mappin
     report = lint(with_related(asked, others), bootstrap.failures())
     return LintReport(
         signatures=report.signatures,
-        problems=tuple(p for p in report.problems if p.file in asked),
+        problems=tuple(p for p in report.problems if p.file in asked or any(f in p.what for f in asked)),
         files=len(asked),
     ), asked
 

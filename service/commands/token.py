@@ -36,7 +36,9 @@ def new(
         result_json({"secret": secret, **_shown(token)})
     else:
         result(secret)
-        message(f"digest {token.sha256[:12]}, {role}, until {token.expires_at:%Y-%m-%d}; it is not shown again")
+        message(
+            f"digest {token.sha256[:12]}, {role}, until {token.expires_at:%Y-%m-%d}; it is not shown again"
+        )
 
 
 @app.command("list")

@@ -1,5 +1,5 @@
 # Copyright The Relight authors. SPDX-License-Identifier: Apache-2.0
-"""The linter reports every problem at once, with file, line, key and a way out; a set loads whole or not at all."""
+"""The linter reports every problem at once, each with its place and a way out; a set loads whole or not."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_all_faults_of_all_files_are_reported_at_once_in_order_of_place() -> Non
 def test_a_problem_reads_as_place_signature_key_what_and_fix() -> None:
     text = str(only_problem(edited(GOOD, ("gpu_fell_off_bus", "gpu_fell_of_bus"))))
     assert text == (
-        "0.yaml:3:1 demo.lost_gpu failure: failure 'gpu_fell_of_bus' is not in the taxonomy, "
+        "0.yaml:3:10 demo.lost_gpu failure: failure 'gpu_fell_of_bus' is not in the taxonomy, "
         "did you mean 'gpu_fell_off_bus'?"
     )
 

@@ -88,7 +88,7 @@ def test_python_tags_are_not_executed() -> None:
 
 def test_places_count_from_one_and_fall_back_to_the_nearest_parent() -> None:
     source = read_source("a.yaml", "a:\n  b:\n    - c: x\n")
-    assert source.place(("a", "b", 0, "c")) == (3, 7)
+    assert source.place(("a", "b", 0, "c")) == (3, 10)
     assert source.place(("a", "b", 0, "missing")) == (3, 7)
     assert source.place(("missing",)) == (1, 1)
 

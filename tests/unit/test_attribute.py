@@ -1,0 +1,233 @@
+# Copyright The Relight authors. SPDX-License-Identifier: Apache-2.0
+"""Which claim wins, which lose and why, and whom the winner accuses."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from relight.attribute import AttemptFacts, attribute
+from relight.types import (
+    Action,
+    Attribution,
+    Evidence,
+    EvidenceStatus,
+    Failure,
+    FailureClass,
+    FailureName,
+    LogRef,
+    NodeName,
+    Rank,
+    Role,
+    Severity,
+    SignatureId,
+    Stream,
+)
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+DEPTHS = {
+    "gpu_fell_off_bus": (FailureClass.HARDWARE, 10),
+    "python_exception": (FailureClass.APPLICATION, 45),
+    "cuda_oom": (FailureClass.RESOURCE, 36),
+    "cuda_oom_after_progress": (FailureClass.RESOURCE, 36),
+    "user_cancelled": (FailureClass.USER_OR_SCHEDULER, 50),
+    "time_limit": (FailureClass.USER_OR_SCHEDULER, 22),
+    "killed_unconfirmed": (FailureClass.UNKNOWN, 52),
+    "nccl_collective_timeout": (FailureClass.UNKNOWN, 64),
+    "nccl_early_timeout": (FailureClass.UNKNOWN, 62),
+    "collective_desync": (FailureClass.APPLICATION, 40),
+    "remote_peer_exited": (FailureClass.UNKNOWN, 70),
+    "ib_port_error": (FailureClass.NETWORK, 30),
+    "cause_not_in_log": (FailureClass.UNKNOWN, 80),
+    "none": (FailureClass.BENIGN, 99),
+}
+TAXONOMY = {
+    FailureName(name): Failure(
+        name=FailureName(name), failure_class=cls, meaning=name, action=Action.RESTART, retries=1, depth=depth
+    )
+    for name, (cls, depth) in DEPTHS.items()
+}
+
+
+def claim(failure: str, order: int, role: Role = Role.ROOT, **more: Any) -> Evidence:
+    given: dict[str, Any] = {
+        "signature": SignatureId(f"test.{failure}"), "title": failure, "failure": FailureName(failure), "role": role,
+        "severity": Severity.ERROR, "where": LogRef(file=more.pop("file", "job.log"), line=order), "order": order,
+        "stream": Stream.APPLICATION, "text": failure,
+    }  # fmt: skip
+    return Evidence(**{**given, **more})
+
+
+def verdict(*evidence: Evidence, **facts: Any) -> Attribution:
+    return attribute(evidence, TAXONOMY, AttemptFacts(**facts))
+
+
+def test_nothing_claimed_is_no_failure() -> None:
+    said = verdict()
+    assert (said.failure, said.failure_class, said.root) == ("none", FailureClass.BENIGN, None)
+
+
+def test_the_deeper_cause_wins_over_an_earlier_symptom() -> None:
+    said = verdict(
+        claim("nccl_collective_timeout", 1, Role.SYMPTOM), claim("gpu_fell_off_bus", 5, stream=Stream.KERNEL)
+    )
+    assert said.failure == "gpu_fell_off_bus"
+    assert [x.failure for x in said.losers] == ["nccl_collective_timeout"]
+    assert "explained by gpu_fell_off_bus" in said.losers[0].reason
+
+
+def test_of_equal_claims_the_earliest_is_the_root() -> None:
+    said = verdict(claim("python_exception", 9), claim("python_exception", 3))
+    assert said.root is not None
+    assert said.root.where.line == 3
+
+
+def test_time_orders_claims_of_different_files_where_all_are_stamped() -> None:
+    late = claim("python_exception", 1, file="a", at=START + timedelta(seconds=9))
+    early = claim("python_exception", 2, file="b", at=START)
+    root = verdict(late, early).root
+    assert root is not None
+    assert root.where.file == "b"
+
+
+def test_teardown_alone_means_that_the_cause_is_not_in_the_log() -> None:
+    said = verdict(claim("cause_not_in_log", 4, Role.TEARDOWN))
+    assert said.failure == "cause_not_in_log"
+    assert said.evidence_status is EvidenceStatus.UNKNOWN
+
+
+def test_teardown_after_a_completed_run_is_no_failure() -> None:
+    assert verdict(claim("cause_not_in_log", 4, Role.TEARDOWN), is_completed=True).failure == "none"
+
+
+def test_what_training_survived_is_not_the_cause() -> None:
+    said = verdict(claim("python_exception", 2, is_survived=True))
+    assert said.failure == "none"
+    assert said.losers[0].reason == "training went on after it"
+
+
+def test_a_signature_under_test_is_recorded_and_never_decides() -> None:
+    said = verdict(claim("gpu_fell_off_bus", 2, maturity="test"))
+    assert said.failure == "none"
+    assert "recorded, never decides" in said.losers[0].reason
+
+
+def test_a_benign_line_excuses_named_failures_in_its_own_file_only() -> None:
+    benign = claim("none", 1, Role.BENIGN, excuses=(FailureName("python_exception"),))
+    assert verdict(benign, claim("python_exception", 2)).failure == "none"
+    assert verdict(benign, claim("python_exception", 2, file="other")).failure == "python_exception"
+
+
+def test_what_comes_after_an_order_to_end_is_how_the_program_died() -> None:
+    said = verdict(claim("user_cancelled", 1, Role.SYMPTOM), claim("python_exception", 2))
+    assert said.failure == "user_cancelled"
+
+
+def test_a_person_who_cancels_a_broken_job_is_not_its_cause() -> None:
+    said = verdict(claim("nccl_collective_timeout", 1, Role.SYMPTOM), claim("user_cancelled", 2, Role.SYMPTOM))
+    assert said.failure == "nccl_collective_timeout"
+
+
+def test_the_time_limit_stands_even_though_something_was_reported_before() -> None:
+    assert verdict(claim("python_exception", 1), claim("time_limit", 2)).failure == "time_limit"
+
+
+def test_a_steps_cancel_yields_to_any_other_claim() -> None:
+    step = claim("user_cancelled", 1, Role.SYMPTOM, signature=SignatureId("slurm.step_cancelled"), file="a")
+    assert verdict(step, claim("killed_unconfirmed", 2, Role.SYMPTOM, file="b")).failure == "killed_unconfirmed"
+
+
+def test_kills_after_the_scheduler_began_to_end_the_step_accuse_nobody() -> None:
+    said = verdict(
+        claim("killed_unconfirmed", 1, Role.SYMPTOM, accuses_node="captured", captures={"node": "n4", "tasks": "3"}),
+        claim("cause_not_in_log", 2, Role.TEARDOWN, signature=SignatureId("slurm.job_ending")),
+        claim("killed_unconfirmed", 3, Role.SYMPTOM, accuses_node="captured", captures={"node": "n1", "tasks": "0"}),
+    )
+    assert said.ranks == (3,)
+    assert said.nodes == ("n4",)
+
+
+def test_ranks_waiting_in_different_collectives_have_parted_ways() -> None:
+    said = verdict(
+        claim("nccl_collective_timeout", 1, Role.SYMPTOM, rank=Rank(0), captures={"op": "BROADCAST", "seq": 90}),
+        claim("nccl_collective_timeout", 2, Role.SYMPTOM, rank=Rank(1), captures={"op": "ALLGATHER", "seq": 92}),
+    )
+    assert said.failure == "collective_desync"
+
+
+def test_different_collectives_in_different_groups_are_no_desync() -> None:
+    said = verdict(
+        claim("nccl_collective_timeout", 1, Role.SYMPTOM, rank=Rank(0), captures={"op": "BROADCAST", "seq": 90}),
+        claim("nccl_collective_timeout", 2, Role.SYMPTOM, rank=Rank(1), captures={"op": "ALLGATHER", "seq": 92}),
+        claim("cause_not_in_log", 3, Role.TEARDOWN, captures={"group": "11"}),
+        claim("cause_not_in_log", 4, Role.TEARDOWN, captures={"group": "12"}),
+    )
+    assert said.failure == "nccl_collective_timeout"
+
+
+def test_a_first_collective_that_never_finished_is_an_early_timeout() -> None:
+    said = verdict(claim("nccl_collective_timeout", 1, Role.SYMPTOM, captures={"op": "ALLGATHER", "seq": 1}))
+    assert said.failure == "nccl_early_timeout"
+
+
+def test_device_memory_that_ran_out_after_long_good_work_is_another_failure() -> None:
+    assert verdict(claim("cuda_oom", 1, steps_before=4)).failure == "cuda_oom"
+    assert verdict(claim("cuda_oom", 1, steps_before=4_000)).failure == "cuda_oom_after_progress"
+
+
+def test_the_rank_that_never_complains_is_the_one_the_others_wait_for() -> None:
+    ranks = frozenset(map(Rank, range(4)))
+    nodes = {Rank(r): NodeName(f"n{r}") for r in range(4)}
+    waiting = [claim("nccl_collective_timeout", 10 + r, Role.SYMPTOM, rank=Rank(r), captures={"seq": 70}) for r in (0, 1, 3)]
+    said = verdict(*waiting, logged_ranks=ranks, rank_to_node=nodes)
+    assert said.ranks == (2,)
+    assert said.rank_nodes == ("n2",)
+    assert said.nodes == ()
+
+
+def test_victims_alone_accuse_nobody() -> None:
+    said = verdict(claim("remote_peer_exited", 1, Role.SYMPTOM, rank=Rank(5)))
+    assert said.ranks == ()
+
+
+def test_a_worker_that_left_without_a_word_explains_its_peers() -> None:
+    said = verdict(
+        claim("remote_peer_exited", 5, Role.SYMPTOM, rank=Rank(0), file="r0"),
+        claim("cause_not_in_log", 9, Role.TEARDOWN, rank=Rank(1), file="r1", captures={"exit_code": 7}),
+        logged_ranks=frozenset(map(Rank, (0, 1))),
+    )
+    assert said.failure == "cause_not_in_log"
+    assert said.ranks == (1,)
+
+
+def test_two_port_errors_on_one_host_exclude_it() -> None:
+    said = verdict(claim("ib_port_error", 1, node=NodeName("n7"), count=3, accuses_node="writer"))
+    assert (said.action, said.nodes) == (Action.RESTART_EXCLUDING, ("n7",))
+
+
+def test_an_exception_repeated_by_other_ranks_in_other_words_accuses_the_first_only() -> None:
+    said = verdict(
+        claim("python_exception", 1, rank=Rank(2), title="IndexError: 17", captures={"exception": "IndexError"}),
+        claim("python_exception", 2, rank=Rank(1), title="IndexError: 18", captures={"exception": "IndexError"}),
+        claim("python_exception", 3, rank=Rank(0), title="OSError: lost", captures={"exception": "OSError"}),
+    )
+    assert said.ranks == (2, 1)
+
+
+def test_a_jobs_own_log_is_no_independent_witness() -> None:
+    own = verdict(claim("gpu_fell_off_bus", 1, node=NodeName("n1")))
+    kernel = verdict(claim("gpu_fell_off_bus", 1, node=NodeName("n1"), stream=Stream.KERNEL))
+    assert [s.is_independent for s in (*own.suspects, *kernel.suspects)] == [False, True]
+
+
+def test_a_root_establishes_and_a_lone_symptom_is_a_hypothesis() -> None:
+    root = verdict(claim("python_exception", 1))
+    symptom = verdict(claim("killed_unconfirmed", 1, Role.SYMPTOM))
+    backed = verdict(
+        claim("killed_unconfirmed", 1, Role.SYMPTOM), claim("killed_unconfirmed", 2, Role.CONFIRMATION)
+    )
+    assert [a.evidence_status for a in (root, symptom, backed)] == [
+        EvidenceStatus.ESTABLISHED,
+        EvidenceStatus.HYPOTHESIS,
+        EvidenceStatus.SUPPORTED,
+    ]

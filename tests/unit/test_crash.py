@@ -1,0 +1,81 @@
+# Copyright The Relight authors. SPDX-License-Identifier: Apache-2.0
+"""The crash detector: the same verdict from a stream of batches as from whole files, in bounded memory."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+from detectors.crash import HEAD_LINES, MAX_KEPT_LINES, TAIL_LINES, CrashDetector
+from relight.types import AttemptId, LogLine, Stream
+from service.diagnosis import Diagnostician
+
+ATTEMPT = AttemptId("a-1")
+AT = datetime(2026, 1, 2, tzinfo=UTC)
+TIMEOUT = (
+    "[rank3]:[E1218 20:27:21.426415540 ProcessGroupNCCL.cpp:629] [Rank 3] Watchdog caught collective operation timeout: "
+    "WorkNCCL(SeqNum=118000, OpType=ALLREDUCE, NumelIn=1, NumelOut=1, Timeout(ms)=600000) ran for 600042 milliseconds"
+)
+
+
+def detector(shipped: Diagnostician) -> CrashDetector:
+    return CrashDetector(shipped.signatures, shipped.progress, shipped.taxonomy)
+
+
+def batch(*texts: str, first: int = 1, file: str = "job.log") -> list[LogLine]:
+    return [
+        LogLine(attempt=ATTEMPT, file=file, number=n, stream=Stream.APPLICATION, text=text)
+        for n, text in enumerate(texts, first)
+    ]
+
+
+def test_a_crash_is_named_from_batches(shipped: Diagnostician) -> None:
+    crash = detector(shipped)
+    crash.observe_lines(ATTEMPT, batch("starting", "step 1"))
+    crash.observe_lines(ATTEMPT, batch(TIMEOUT, first=3))
+    said, _ = crash.attribution(ATTEMPT)
+    assert said.failure == "nccl_collective_timeout"
+    assert said.root is not None
+    assert said.root.where.line == 3
+
+
+def test_a_batch_sent_twice_changes_nothing(shipped: Diagnostician) -> None:
+    crash = detector(shipped)
+    assert crash.observe_lines(ATTEMPT, batch("a", TIMEOUT)) == 2
+    assert crash.observe_lines(ATTEMPT, batch("a", TIMEOUT)) == 0
+    assert [e.count for e in crash.attribution(ATTEMPT)[1]] == [1]
+
+
+def test_an_attempt_without_lines_has_no_failure_and_no_anomaly(shipped: Diagnostician) -> None:
+    crash = detector(shipped)
+    assert crash.attribution(AttemptId("never seen"))[0].failure == "none"
+    assert crash.anomaly(AttemptId("never seen"), AT) is None
+
+
+def test_an_anomaly_has_the_root_lines_own_time_as_its_onset(shipped: Diagnostician) -> None:
+    crash = detector(shipped)
+    stamped = "[2026-01-01 23:59:00,000] torch.distributed: [ERROR] " + TIMEOUT.split("] ", 2)[2]
+    crash.observe_lines(ATTEMPT, batch(stamped))
+    anomaly = crash.anomaly(ATTEMPT, AT)
+    assert anomaly is not None
+    assert anomaly.detected_at - anomaly.onset_at == timedelta(seconds=60)
+
+
+def test_memory_is_bounded_and_the_first_failure_is_not_lost(shipped: Diagnostician) -> None:
+    crash = detector(shipped)
+    crash.observe_lines(ATTEMPT, batch(TIMEOUT))
+    chunk = 5_000
+    for start in range(2, 100_002, chunk):
+        crash.observe_lines(ATTEMPT, batch(*["training chatter without any meaning"] * chunk, first=start))
+    file = crash._files[ATTEMPT]["job.log"]
+    assert len(file.head) + len(file.marked) + len(file.tail) <= HEAD_LINES + MAX_KEPT_LINES + TAIL_LINES
+    root = crash.attribution(ATTEMPT)[0].root
+    assert root is not None
+    assert root.where.line == 1
+
+
+def test_a_forgotten_attempt_starts_from_nothing(shipped: Diagnostician) -> None:
+    crash = detector(shipped)
+    crash.observe_lines(ATTEMPT, batch(TIMEOUT))
+    crash.forget(ATTEMPT)
+    assert crash.attribution(ATTEMPT)[0].failure == "none"
+    assert crash.attempts() == ()
