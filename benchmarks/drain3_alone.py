@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 from drain3 import TemplateMiner
 from drain3.masking import MaskingInstruction
@@ -23,7 +24,7 @@ def main(file: str) -> None:
     config.drain_max_clusters = 1_000
     miner = TemplateMiner(config=config)
     lines = 0
-    with open(file, encoding="utf-8", errors="replace") as log:
+    with Path(file).open(encoding="utf-8", errors="replace") as log:
         for line in log:
             miner.add_log_message(line.rstrip("\n"))
             lines += 1

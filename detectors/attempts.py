@@ -1,5 +1,8 @@
 # Copyright The Relight authors. SPDX-License-Identifier: Apache-2.0
-"""Where the last attempt begins in a log that holds several: restart markers and appended runs."""
+"""Where the last attempt begins in a log that holds several: restart markers and appended runs.
+
+A launcher's restart of its workers inside one attempt is none: what made it restart is the cause.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +17,6 @@ _MARKERS: tuple[re.Pattern[bytes], ...] = tuple(
         rb"^\W{0,4}={2,}\s*(?:restart|attempt|cycle|requeue|retry|new run)\b",
         rb"^\[job\] .*\brestart=[1-9]\d*\b",
         rb"\bSLURM_RESTART_COUNT[=:]\s*[1-9]\d*\b",
-        rb"^\s*restart_count=[1-9]\d*\s*$",
-        rb"\bRestarting worker group\b|\bWorker group .{0,40}restarts? left\b.{0,60}[Rr]estarting",
     )
 )
 _HINTS = (b"==", b"restart", b"RESTART")

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from detectors.attempts import last_attempt_start
-from detectors.evidence import LogEvidence, read_evidence
+from detectors.evidence import LogEvidence, read_evidence, year_of
 from detectors.log_text import LogText
 from detectors.silence import silence_before_order
 from relight.attribute import AttemptFacts, attribute
@@ -50,6 +50,10 @@ def diagnose(
     Shapes: any number of logs of one attempt; the evidence comes back in order of arrival.
     Errors: none for any content of the logs.
     """
+    years = [log.year if log.year is not None else year_of(log.lines) for log in logs]
+    known = next((y for y in years if y is not None), None)
+    for log, year in zip(logs, years, strict=True):
+        log.year = year if year is not None else known
     read = [
         read_evidence(log, signatures, progress, base=number * _FILE_STRIDE, first=last_attempt_start(log))
         for number, log in enumerate(logs)
@@ -145,6 +149,10 @@ class CrashDetector:
 
     def attempts(self) -> tuple[AttemptId, ...]:
         return tuple(self._files)
+
+    def matched(self, attempt: AttemptId) -> int:
+        """Changes whenever a line of the attempt claimed something new: else its verdict stands."""
+        return sum(len(f.marked) + f.dropped for f in self._files.get(attempt, {}).values())
 
     def attribution(self, attempt: AttemptId) -> tuple[Attribution, tuple[Evidence, ...]]:
         """What failed in an attempt, by all that was observed so far."""

@@ -7,6 +7,7 @@ import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import overload
 
 from detectors.line_prefix import Prefix, read_prefix
@@ -34,6 +35,7 @@ _TAIL_LINES = 300
 _SURVIVED_STEPS = 3
 _SURVIVED_EVENTS = 6
 _MAX_FRAMES = 3_000
+_NEAR_LINES = 40
 _MESSAGE_LINES = 8
 _CUT_TAIL_LINES = 60
 _YEAR = re.compile(rb"\b(20[0-4]\d)[-/]\d\d[-/]\d\d|\b\d\d:\d\d:\d\d (20[0-4]\d)\]|[-/](20[0-4]\d) \d\d:")
@@ -67,7 +69,7 @@ class Lines(Sequence[Message]):
 
     def __init__(self, log: LogText) -> None:
         self._log = log
-        self._year = log.year if log.year is not None else _year_of(log.lines)
+        self._year = log.year if log.year is not None else year_of(log.lines)
         self._prefixes: dict[int, tuple[Prefix, Message]] = {}
 
     def __len__(self) -> int:
@@ -85,6 +87,12 @@ class Lines(Sequence[Message]):
     def prefix(self, index: int) -> Prefix:
         return self._parsed(index)[0]
 
+    def near_time(self, index: int) -> datetime | None:
+        """The time of a line, or of the next stamped line behind it, else of the last one before it."""
+        ahead = range(index, min(len(self), index + _NEAR_LINES))
+        behind = range(index - 1, max(-1, index - _NEAR_LINES), -1)
+        return next((at for i in (*ahead, *behind) if (at := self.prefix(i).at) is not None), None)
+
     def _parsed(self, index: int) -> tuple[Prefix, Message]:
         known = self._prefixes.get(index)
         if known is None:
@@ -94,7 +102,7 @@ class Lines(Sequence[Message]):
         return known
 
 
-def _year_of(lines: Sequence[bytes]) -> int | None:
+def year_of(lines: Sequence[bytes]) -> int | None:
     for line in [*lines[:300], *lines[-300:]]:
         found = _YEAR.search(line)
         if found is not None:
@@ -180,7 +188,7 @@ def _evidence(
     return Evidence(
         signature=signature, title=title, failure=failure, role=role, severity=severity,
         where=LogRef(file=log.name, line=log.numbers[index]), order=base + index, stream=log.stream,
-        text=log.lines[index][:MAX_TEXT].decode("utf-8", "replace"), at=prefix.at, rank=rank,
+        text=log.lines[index][:MAX_TEXT].decode("utf-8", "replace"), at=lines.near_time(index), rank=rank,
         node=prefix.host or log.node, captures=captures, span=span, action=action, accuses_node=accuses,
         does_not_prove=does_not_prove, maturity=maturity, excuses=excuses,
     )  # fmt: skip

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from relight.culprits import culprit_ranks, nodes_of, suspects_of
+from relight.culprits import VICTIMS_REPORT, culprit_ranks, nodes_of, suspects_of
 from relight.refine import refined
 from relight.types import (
     CAUSE_NOT_IN_LOG,
@@ -38,8 +38,12 @@ _ANSWERS = frozenset(map(FailureName, ("user_cancelled", "external_sigterm", "te
 _ENDING = SignatureId("slurm.job_ending")
 _STEP_ENDED = SignatureId("slurm.step_cancelled")
 _KILLS = frozenset(map(FailureName, ("killed_unconfirmed", "user_cancelled", "external_sigterm", "segfault")))
+_SIGTERM = FailureName("external_sigterm")
+_KILLED = FailureName("killed_unconfirmed")
+# What the others print once a worker is gone; also the natural echo of a launcher that was told to end.
+_ECHOES = frozenset(map(FailureName, ("remote_peer_exited", "rendezvous_lost")))
 _SYMPTOM_PENALTY = 8
-_LAST_RESORT_DEPTH = 78
+_LAST_RESORT_DEPTH = 90
 _CONSEQUENCE_DEPTH = 30
 
 
@@ -120,9 +124,15 @@ def _standing(ordered: Sequence[Evidence], taxonomy: Taxonomy, losers: list[Lose
         (
             e for e in ordered
             if e.failure in STOP_ORDERS and e.role in {Role.ROOT, Role.SYMPTOM} and e.signature != _STEP_ENDED
+            and not (e.failure == _SIGTERM and any(o.signature in {_ENDING, _STEP_ENDED} for o in ordered))
         ),
         None,
     )  # fmt: skip
+    killed = min(
+        (e for e in ordered if e.failure == _KILLED and e.at is not None and e.captures.get("exit_code") is not None),
+        key=lambda e: (e.at, e.order), default=None,
+    )  # fmt: skip
+    is_step_ending = any(e.signature in {_ENDING, _STEP_ENDED} for e in ordered)
     out: list[Evidence] = []
     for e in ordered:
         if e.role not in {Role.ROOT, Role.SYMPTOM} or e.failure == NO_FAILURE:
@@ -134,6 +144,10 @@ def _standing(ordered: Sequence[Evidence], taxonomy: Taxonomy, losers: list[Lose
             losers.append(_lost(e, f"harmless here: {excuse.title}"))
         elif e.is_survived and e.failure not in STOP_ORDERS:
             losers.append(_lost(e, "training went on after it"))
+        elif e.failure == _SIGTERM and is_step_ending:
+            losers.append(_lost(e, "the scheduler sent it while it ended the step"))
+        elif killed is not None and _is_echo(e, taxonomy) and _precedes(killed, e):
+            losers.append(_lost(e, f"came after a worker was killed ({killed.where.file}:{killed.where.line})"))
         elif order is not None and _is_after(e, order, taxonomy):
             losers.append(_lost(e, f"came after the order to end: {order.title}"))
         elif e.failure in _KILLS and e.signature != _STEP_ENDED and _ended_before(e, ordered):
@@ -141,6 +155,14 @@ def _standing(ordered: Sequence[Evidence], taxonomy: Taxonomy, losers: list[Lose
         else:
             out.append(e)
     return out
+
+
+def _is_echo(e: Evidence, taxonomy: Taxonomy) -> bool:
+    """A failure of talking to others: what a killed worker makes its peers say."""
+    failure = taxonomy[e.failure]
+    return failure.depth >= _CONSEQUENCE_DEPTH and (
+        failure.failure_class is FailureClass.NETWORK or e.failure in VICTIMS_REPORT
+    )
 
 
 def _ended_before(e: Evidence, ordered: Sequence[Evidence]) -> bool:
@@ -173,7 +195,9 @@ def _depth(e: Evidence, claims: Iterable[Evidence], taxonomy: Taxonomy) -> float
     if e.signature == _STEP_ENDED and any(c.failure not in STOP_ORDERS for c in claims):
         return _LAST_RESORT_DEPTH
     if e.failure in _ANSWERS and any(
-        c.failure not in STOP_ORDERS and c.role in {Role.ROOT, Role.SYMPTOM} and _precedes(c, e) for c in claims
+        c.failure not in STOP_ORDERS
+        and (_precedes(c, e) or (e.failure == _SIGTERM and c.failure not in _ECHOES and not _precedes(e, c)))
+        for c in claims
     ):
         return _LAST_RESORT_DEPTH
     if e.role is Role.SYMPTOM and e.failure not in STOP_ORDERS:

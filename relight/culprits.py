@@ -19,6 +19,8 @@ VICTIMS_REPORT = frozenset(
     )
 )
 _ALL_RANKS_FAIL = frozenset(map(FailureName, ("time_limit", "preempted", "user_cancelled", "node_removed")))
+_KILLED = FailureName("killed_unconfirmed")
+_KILLS_WORKERS = frozenset(map(FailureName, ("host_oom_killed", "host_oom_other_process", "node_memory_pressure")))
 _MAX_NODES = 64
 
 
@@ -38,6 +40,9 @@ def culprit_ranks(
     for e in (winner, *(c for c in claims if _is_alike(c, winner))):
         for rank in _accused_ranks(e, rank_to_node):
             out.setdefault(rank)
+    if not out and failure in _KILLS_WORKERS:
+        # The kernel names a process, the launcher the rank that got the signal.
+        return tuple(dict.fromkeys(r for c in claims if c.failure == _KILLED for r in _accused_ranks(c, rank_to_node)))
     return tuple(out)
 
 
@@ -55,6 +60,8 @@ def _is_alike(c: Evidence, winner: Evidence) -> bool:
     """The same claim from another rank; of exceptions only those with the same words: others are echoes."""
     if c.failure != winner.failure or c.role is not winner.role:
         return False
+    if c.failure == _KILLED:
+        return c.signature == winner.signature
     if "exception" not in winner.captures:
         return True
     return _DIGITS.sub("#", c.title) == _DIGITS.sub("#", winner.title)

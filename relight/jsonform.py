@@ -18,6 +18,8 @@ Json = None | bool | int | float | str | Sequence["Json"] | Mapping[str, "Json"]
 JsonObject = Mapping[str, Any]
 T = TypeVar("T")
 
+_CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+_AS_IT_IS = frozenset({str, int, bool, type(None)})
 _NON_FINITE = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 
 
@@ -31,7 +33,7 @@ def canonical_json(value: object) -> str:
     Sorted keys, no spaces, ASCII only: text from a job's log may hold lone surrogates, which have no
     UTF-8 form but do have an escape. NaN and infinities are refused, as no two readers agree on them.
     """
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+    return _CANONICAL.encode(value)
 
 
 def timestamp(at: datetime) -> str:
@@ -43,24 +45,30 @@ def timestamp(at: datetime) -> str:
 
 def encode(value: object) -> Any:
     """Plain JSON for a dataclass, enum, datetime or any JSON-friendly value; shares nothing mutable."""
+    kind = type(value)
+    if kind in _AS_IT_IS:
+        return value
     match value:
-        case None | bool():
-            return value
-        case StrEnum():
-            return value.value
-        case int() | str():
-            return value
         case float():
             return value if math.isfinite(value) else str(value)
         case datetime():
             return timestamp(value)
+        case StrEnum():
+            return value.value
+        case int() | str():
+            return value
         case Mapping():
             return {_key(name): encode(item) for name, item in value.items()}
         case list() | tuple():
             return [encode(item) for item in value]
-    if is_dataclass(value) and not isinstance(value, type):
-        return {part.name: encode(getattr(value, part.name)) for part in fields(value)}
-    raise MalformedJson(f"no JSON form for {type(value).__name__} {value!r}; use JSON values or kernel types")
+    if is_dataclass(value):
+        return {name: encode(getattr(value, name)) for name in _names(kind)}
+    raise MalformedJson(f"no JSON form for {kind.__name__} {value!r}; use JSON values or kernel types")
+
+
+@cache
+def _names(dataclass_type: Any) -> tuple[str, ...]:
+    return tuple(part.name for part in fields(dataclass_type))
 
 
 def decode(wanted: type[T], value: object) -> T:

@@ -51,7 +51,7 @@ def _desync(scene: Scene) -> Refined | None:
     """Ranks of one group that wait in *different* collectives have parted ways in the program."""
     waits = [
         c for c in scene.claims
-        if c.failure == scene.winner.failure and c.captures.get("op") is not None and c.rank is not None
+        if c.failure == scene.winner.failure and c.rank is not None and {"op", "seq"} <= c.captures.keys()
     ]  # fmt: skip
     first: dict[int, Evidence] = {}
     for c in waits:

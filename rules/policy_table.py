@@ -27,11 +27,12 @@ from rules.problems import Problem, RulesInvalid
 from rules.source import Path, Source, read_source
 
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]{1,63}$")]
-Retries = Annotated[int, Field(ge=0, le=10)]
-Count = Annotated[int, Field(ge=1, le=100_000)]
-Budget = Annotated[int, Field(ge=0, le=100_000)]
-Ratio = Annotated[float, Field(ge=0, le=1)]
-Seconds = Annotated[int, Field(ge=1, le=604_800)]
+Retries = Annotated[int, Field(strict=True, ge=0, le=10)]
+Count = Annotated[int, Field(strict=True, ge=1, le=100_000)]
+Budget = Annotated[int, Field(strict=True, ge=0, le=100_000)]
+Ratio = Annotated[float, Field(strict=True, ge=0, le=1)]
+Flag = Annotated[bool, Field(strict=True)]
+Seconds = Annotated[int, Field(strict=True, ge=1, le=604_800)]
 
 
 class _Strict(BaseModel):
@@ -43,7 +44,7 @@ class _FailureText(_Strict):
     meaning: str = Field(min_length=3, max_length=400)
     action: Action
     retries: Retries
-    depth: int = Field(ge=0, le=99)
+    depth: int = Field(strict=True, ge=0, le=99)
     notes: str = Field("", max_length=400)
     explains: tuple[Name, ...] = ()
 
@@ -61,23 +62,23 @@ class _CeilingsText(_Strict):
 
 
 class _LimitsText(_Strict):
-    nodes_per_decision: Annotated[int, Field(ge=0, le=16)] = 2
+    nodes_per_decision: Annotated[int, Field(strict=True, ge=0, le=16)] = 2
     hourly_ratio: Ratio = 0.05
     hourly_nodes: Budget = 2
     standing_ratio: Ratio = 0.10
     standing_nodes: Budget = 1
     correlated_nodes: Count = 3
     scarce_spares: Budget = 1
-    cluster_witnesses: Annotated[int, Field(ge=1, le=10)] = 2
-    breaker_workloads: Annotated[int, Field(ge=0, le=10_000)] = 3
+    cluster_witnesses: Annotated[int, Field(strict=True, ge=1, le=10)] = 2
+    breaker_workloads: Annotated[int, Field(strict=True, ge=0, le=10_000)] = 3
     breaker_window_s: Seconds = 300
     cluster_restarts_per_hour: Budget = 60
     user_restarts_per_hour: Budget = 20
 
 
 class _TermsText(_Strict):
-    ttl_h: Annotated[int, Field(ge=1, le=168)] = 24
-    ttl_max_h: Annotated[int, Field(ge=1, le=168)] = 168
+    ttl_h: Annotated[int, Field(strict=True, ge=1, le=168)] = 24
+    ttl_max_h: Annotated[int, Field(strict=True, ge=1, le=168)] = 168
 
 
 class _BlackHoleText(_Strict):
@@ -93,8 +94,8 @@ class _DeadlinesText(_Strict):
 
 
 class _BackOffText(_Strict):
-    first_s: Annotated[int, Field(ge=0, le=86_400)] = 60
-    max_s: Annotated[int, Field(ge=0, le=86_400)] = 3600
+    first_s: Annotated[int, Field(strict=True, ge=0, le=86_400)] = 60
+    max_s: Annotated[int, Field(strict=True, ge=0, le=86_400)] = 3600
 
 
 class _ClassText(_Strict):
@@ -105,18 +106,18 @@ class _ClassText(_Strict):
 class _EntryText(_Strict):
     action: Action | None = None
     retries: Retries | None = None
-    counts: bool = True
-    respects_user: bool = False
-    restart_after_progress: bool = False
-    restart_if_worked_before: bool = False
-    restart_unless_requeued: bool = False
-    stop_without_progress: bool = False
-    observes_only: bool = False
-    escalate_after: Annotated[int, Field(ge=0, le=10)] = 0
+    counts: Flag = True
+    respects_user: Flag = False
+    restart_after_progress: Flag = False
+    restart_if_worked_before: Flag = False
+    restart_unless_requeued: Flag = False
+    stop_without_progress: Flag = False
+    observes_only: Flag = False
+    escalate_after: Annotated[int, Field(strict=True, ge=0, le=10)] = 0
     escalate_by: Literal["gpu", "node"] = "gpu"
-    exclude_on_second_source: bool = False
-    is_black_hole: bool = False
-    is_domain_wide: bool = False
+    exclude_on_second_source: Flag = False
+    is_black_hole: Flag = False
+    is_domain_wide: Flag = False
 
 
 class _PolicyText(_Strict):

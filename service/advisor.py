@@ -3,9 +3,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import threading
 from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import Protocol
 
 from relight.events import (
     Event,
@@ -68,6 +69,14 @@ class Advice:
     is_new: bool
 
 
+class EvidenceSource(Protocol):
+    """Where attributions by all lines seen come from; `lock` is taken before that of the journal."""
+
+    lock: threading.RLock
+
+    def attribution(self, attempt: AttemptId) -> Attribution | None: ...
+
+
 class Advisor:
     """Attribution, incident and recommendation of an attempt, each durable before it is told.
 
@@ -78,17 +87,17 @@ class Advisor:
         self,
         journal: Journal,
         verdicts: Verdicts,
-        attribution_of: Callable[[AttemptId], Attribution | None],
+        evidence: EvidenceSource,
     ) -> None:
         self._journal = journal
         self._verdicts = verdicts
-        self._attribution_of = attribution_of
+        self._evidence = evidence
 
     # -------------------------------------------------------------- asking
 
     def advise(self, ask: Request, proposal: Proposal | None = None) -> Advice:
         """The recommendation for an attempt; the same attempt always gets the same answer."""
-        with self._journal.lock:
+        with self._evidence.lock, self._journal.lock:
             attempt = self._attempt(ask.attempt)
             known = self._answered(ask, attempt, proposal)
             if known is not None:
@@ -102,18 +111,20 @@ class Advisor:
 
     def knows_cause(self, attempt: AttemptId) -> bool:
         """True if waiting for more lines is no longer needed to name a failure."""
-        with self._journal.lock:
+        with self._evidence.lock, self._journal.lock:
             return self.attribution(attempt).failure not in {CAUSE_NOT_IN_LOG, NO_FAILURE}
 
     def attribution(self, attempt: AttemptId) -> Attribution:
         """The best there is: ours by all lines seen, unless a recorded one says more."""
-        own = self._attribution_of(attempt)
+        own = self._evidence.attribution(attempt)
         best = own if own is not None else UNKNOWN_CAUSE
         for record in self._recorded(attempt):
-            if record.event.attributor == BUILTIN and own is not None:
+            is_ours = record.event.attributor == BUILTIN
+            if is_ours and own is not None and record.position > self._journal.replayed:
                 continue  # by fewer lines than we have now
             said = decode(Attribution, record.event.attribution)
-            if _richness(said) > _richness(best) or (own is None and record.event.attributor == BUILTIN):
+            # What we knew before a restart rests on lines that are gone: it yields only to more.
+            if _richness(said) > _richness(best) or (is_ours and _richness(said) == _richness(best)):
                 best = said
         return best
 
@@ -121,7 +132,7 @@ class Advisor:
 
     def attribute(self, attempt: AttemptId, anomaly: Anomaly | None = None) -> None:
         """Record what is now known of an attempt: attribution, anomaly, incident, and a revised verdict."""
-        with self._journal.lock:
+        with self._evidence.lock, self._journal.lock:
             known, now = self._attempt(attempt), self._journal.now()
             events = self._newly_attributed(known, self.attribution(attempt), now)
             if anomaly is not None and not self._has_anomaly(attempt, anomaly):
@@ -134,7 +145,7 @@ class Advisor:
         self, said: Attribution, attempt: AttemptId, version: str
     ) -> tuple[AttributionRecord, bool]:
         """An attribution from outside; it may raise a new generation and never acts."""
-        with self._journal.lock:
+        with self._evidence.lock, self._journal.lock:
             known, now = self._attempt(attempt), self._journal.now()
             for record in self._recorded(attempt):
                 if (record.event.attributor, record.event.version) == (said.attributor, version):

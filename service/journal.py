@@ -46,6 +46,9 @@ class Bell:
 class Journal:
     """The audit log and the state folded from it, changed by one thread at a time.
 
+    Who decides holds `lock`; who only reads holds `view`, which is never held while the disk is waited for.
+    Both may be taken together in the order lock, view.
+
     Errors: AuditUnavailable from `record`; then nothing was folded and nothing may be said.
     """
 
@@ -53,8 +56,10 @@ class Journal:
         self.audit = audit
         self.clock = clock
         self.lock = threading.RLock()
+        self.view = threading.RLock()
         self.state = Projection()
         self.bell = Bell()
+        self.replayed = 0
 
     def now(self) -> datetime:
         return self.clock.now()
@@ -64,9 +69,11 @@ class Journal:
         folded = 0
         with self.lock:
             while batch := self.audit.read(after=self.state.position, limit=_REPLAY_BATCH):
-                for stored in batch:
-                    self.state.apply(stored.position, stored.event)
+                with self.view:
+                    for stored in batch:
+                        self.state.apply(stored.position, stored.event)
                 folded += len(batch)
+            self.replayed = self.state.position
         return folded
 
     def record(self, *events: Event) -> tuple[int, ...]:
@@ -75,7 +82,8 @@ class Journal:
             return ()
         with self.lock:
             positions = self.audit.append(events)
-            for position, event in zip(positions, events, strict=True):
-                self.state.apply(position, event)
+            with self.view:
+                for position, event in zip(positions, events, strict=True):
+                    self.state.apply(position, event)
         self.bell.ring()
         return positions

@@ -109,6 +109,8 @@ def test_every_shipped_signature_points_editors_to_the_schema_and_satisfies_it()
         modeline = re.match(r"# yaml-language-server: \$schema=(\S+)\n", text)
         if modeline is None or not (path.parent / modeline[1]).resolve().is_file():
             wrong[path.name] = "the first line is no modeline that leads to the schema"
+        if "EDIT:" in text:
+            wrong[path.name] = "a place that `relight rules new` left to fill in"
         error = next(validator.iter_errors(yaml.load(text, yaml.CSafeLoader)), None)
         if error is not None:
             wrong[path.name] = error.message
