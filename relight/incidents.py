@@ -120,9 +120,9 @@ _INCIDENT: Mapping[IncidentState, Mapping[IncidentTransition, IncidentState]] = 
         _T.ACTION_BEGUN: _I.ACTING,
         **_BEFORE_ACTING,
     },
-    # An approval clears the way; only then may the action begin.
+    # An approval clears the way; only then may the action begin, and a revised verdict waits as well.
     _I.AWAITING_APPROVAL: {
-        _T.RECOMMENDED: _I.RECOMMENDED,
+        _T.RECOMMENDED: _I.AWAITING_APPROVAL,
         _T.APPROVED: _I.RECOMMENDED,
         **_BEFORE_ACTING,
     },

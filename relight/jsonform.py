@@ -45,7 +45,7 @@ def timestamp(at: datetime) -> str:
 
 def encode(value: object) -> Any:
     """Plain JSON for a dataclass, enum, datetime or any JSON-friendly value; shares nothing mutable."""
-    kind = type(value)
+    kind: Any = type(value)
     if kind in _AS_IT_IS:
         return value
     match value:
@@ -61,9 +61,13 @@ def encode(value: object) -> Any:
             return {_key(name): encode(item) for name, item in value.items()}
         case list() | tuple():
             return [encode(item) for item in value]
-    if is_dataclass(value):
-        return {name: encode(getattr(value, name)) for name in _names(kind)}
+    if is_dataclass(kind):
+        return {name: encode(getattr(value, name)) for name in _names_of(kind)}
     raise MalformedJson(f"no JSON form for {kind.__name__} {value!r}; use JSON values or kernel types")
+
+
+def _names_of(kind: Any) -> tuple[str, ...]:
+    return _names(kind)
 
 
 @cache

@@ -19,6 +19,7 @@ from rules.source import Path, Source, read_source
 
 MAX_SIGNATURES = 2_000
 _LOOKAROUND = re.compile(r"\(\?(=|!|<=|<!)")
+_GROUP_NAME = re.compile(r"\(\?P<(\w+)>")
 _BACKREFERENCE = re.compile(r"(?<!\\)\\[1-9]|\(\?P=")
 
 
@@ -203,6 +204,11 @@ def _check_pattern(one: Parsed, path: Path, pattern: Pattern) -> list[Problem]:
         return [one.source.problem(where, f"RE2 refuses it: {what}", "mend the expression", name)]
     if compiled.search(b"") is not None:
         return [one.source.problem(where, "it matches an empty line", "require at least one literal word", name)]
+    names = _GROUP_NAME.findall(regex)
+    twice = next((n for n in names if names.count(n) > 1), None)
+    if twice is not None:
+        fix = "RE2 would capture the first only: write one pattern for each spelling"
+        return [one.source.problem(where, f"group {twice!r} stands twice", fix, name)]
     out = []
     for raw in compiled.groupindex:
         group = raw.decode("utf-8", "replace") if isinstance(raw, bytes) else str(raw)

@@ -5,12 +5,12 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime
 
 from relight.events import Event
-from relight.ports import AuditLog, Clock
+from relight.ports import AuditLog, AuditUnavailable, Clock
 from service.projection import Projection
 
 _REPLAY_BATCH = 5_000
@@ -60,6 +60,8 @@ class Journal:
         self.state = Projection()
         self.bell = Bell()
         self.replayed = 0
+        self.refused_at: datetime | None = None
+        self.listeners: list[Callable[[Event], None]] = []
 
     def now(self) -> datetime:
         return self.clock.now()
@@ -81,9 +83,17 @@ class Journal:
         if not events:
             return ()
         with self.lock:
-            positions = self.audit.append(events)
+            try:
+                positions = self.audit.append(events)
+            except AuditUnavailable:
+                self.refused_at = self.clock.now()
+                raise
+            self.refused_at = None
             with self.view:
                 for position, event in zip(positions, events, strict=True):
                     self.state.apply(position, event)
         self.bell.ring()
+        for listener in self.listeners:
+            for event in events:
+                listener(event)
         return positions

@@ -29,6 +29,7 @@ from service.dedup import SeenLately
 from service.journal import Journal
 from service.loop import Loop
 from service.records import AttemptRecord
+from service.refusals import Refused
 
 
 class Fate(StrEnum):
@@ -53,7 +54,7 @@ class Signal:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class ItemFate:
     fate: Fate
     detail: str = ""
 
@@ -79,6 +80,8 @@ class Intake:
         with self._loop.lock, self._journal.lock:
             state = self._journal.state
             known = state.attempts.get(seen.attempt)
+            if known is not None and _owner(known.seen) != _owner(seen):
+                raise Refused("invalid", f"attempt {seen.attempt!r} belongs to {_owner(known.seen)}")
             if known is not None and _observed_at(seen) < known.observed_at:
                 return known, False
             if known is None or _content(known.seen) != _content(seen):
@@ -90,21 +93,23 @@ class Intake:
 
     # -------------------------------------------------------------- signals
 
-    def accept_signals(self, signals: Sequence[Signal], actor: str) -> list[Verdict]:
+    def accept_signals(self, signals: Sequence[Signal], actor: str) -> list[ItemFate]:
         """One verdict for each signal, in order."""
         with self._loop.lock, self._journal.lock:
             now, state = self._journal.now(), self._journal.state
-            verdicts, fresh, keys = list[Verdict](), list[Signal](), set[bytes]()
+            verdicts, fresh, keys = list[ItemFate](), list[Signal](), set[bytes]()
             for signal in signals:
                 key = _key(signal.cluster, signal.source, signal.source_event_id)
                 if key in self._signals or key in keys:
-                    verdicts.append(Verdict(Fate.DUPLICATE))
+                    verdicts.append(ItemFate(Fate.DUPLICATE))
                 elif signal.attempt is not None and signal.attempt not in state.attempts:
-                    verdicts.append(Verdict(Fate.FAILED, f"unknown attempt {signal.attempt!r}: PUT it first"))
+                    verdicts.append(
+                        ItemFate(Fate.FAILED, f"unknown attempt {signal.attempt!r}: PUT it first")
+                    )
                 else:
                     keys.add(key)
                     fresh.append(signal)
-                    verdicts.append(Verdict(Fate.ACCEPTED))
+                    verdicts.append(ItemFate(Fate.ACCEPTED))
             self._journal.record(*_summaries(fresh, verdicts, now, actor))
             for key in keys:
                 self._signals.add(key, now)
@@ -207,6 +212,10 @@ def _restated(known: AttemptObserved, seen: SchedulerState, now: datetime) -> At
     )
 
 
+def _owner(seen: AttemptObserved) -> str:
+    return f"workload {seen.workload} of cluster {seen.cluster}"
+
+
 def _content(seen: AttemptObserved) -> tuple[object, ...]:
     """What an observation says, whenever it was made."""
     detail = {key: value for key, value in seen.detail.items() if key != "observed_at"}
@@ -228,7 +237,7 @@ def _line_key(line: LogLine) -> bytes | None:
 
 
 def _summaries(
-    fresh: Sequence[Signal], verdicts: Sequence[Verdict], now: datetime, actor: str
+    fresh: Sequence[Signal], verdicts: Sequence[ItemFate], now: datetime, actor: str
 ) -> list[Event]:
     """One event for each attempt and source of a batch: counted, with what the fold needs, not copied."""
     groups: dict[tuple[AttemptId | None, ClusterId, str], list[Signal]] = {}

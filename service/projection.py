@@ -85,6 +85,7 @@ class Projection:
         self.position = 0
         self.attempts: dict[AttemptId, AttemptRecord] = {}
         self.workloads: dict[WorkloadId, list[AttemptId]] = {}
+        self.jobs: dict[tuple[ClusterId, str], list[AttemptId]] = {}
         self.anomalies: list[AnomalyRecord] = []
         self.anomalies_of: dict[AttemptId, list[AnomalyRecord]] = {}
         self.attributions: dict[AttemptId, list[AttributionRecord]] = {}
@@ -128,6 +129,13 @@ class Projection:
             for (_, scope, target), entry in self.modes.items()
             if (scope, target) in wanted and entry.cluster in (None, cluster)
         ]
+
+    def attempt_of_job(self, cluster: ClusterId, job: str, restart: int | None) -> AttemptId | None:
+        """The attempt that a scheduler's job id means: that of the restart named, else the newest."""
+        known = [self.attempts[name].seen for name in self.jobs.get((cluster, job), ())]
+        wanted = [one for one in known if restart is None or one.attempt_index == restart]
+        newest = max(wanted, key=lambda one: (one.attempt_index, one.at), default=None)
+        return newest.attempt if newest is not None else None
 
     # -------------------------------------------------------------- the fold
 
@@ -203,6 +211,8 @@ class Projection:
                 seen=event, position=position, revision=position, first_seen_at=event.at, ended_at=ended
             )
             self.workloads.setdefault(event.workload, []).append(event.attempt)
+            if (job := event.scheduler.get("job_id")) is not None:
+                self.jobs.setdefault((event.cluster, str(job)), []).append(event.attempt)
             return
         self.attempts[event.attempt] = replace(
             known, seen=event, revision=position, ended_at=(known.ended_at or ended) if ended else None

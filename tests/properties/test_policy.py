@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from typing import TypeVar
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -42,6 +43,7 @@ from relight.types import (
 )
 from tests.unit.policy_cases import TABLE, TAXONOMY, line
 
+T = TypeVar("T")
 AT = datetime(2026, 3, 1, tzinfo=UTC)
 WEEK = timedelta(days=7)
 LEDGER_REASONS = {
@@ -49,16 +51,24 @@ LEDGER_REASONS = {
     "restarts_total_spent", "owners_restarts_spent", "ended_without_any_progress",
 }  # fmt: skip
 
-names = st.sampled_from([*sorted(TAXONOMY), FailureName("site_invention")])
+hard = sorted(n for n, f in TAXONOMY.items() if f.action is Action.RESTART_EXCLUDING)
+names = st.sampled_from(hard) | st.sampled_from([*sorted(TAXONOMY), FailureName("site_invention")])
 node_names = st.sampled_from([NodeName(f"n{i}") for i in range(6)]) | st.text(max_size=4).map(NodeName)
 times = st.integers(-100_000, 100_000).map(lambda s: AT + timedelta(seconds=s))
-counts = st.integers(-2, 12)
-maybe_counts = st.none() | st.integers(0, 200)
-seconds = st.none() | st.floats(allow_nan=True, allow_infinity=True)
 few_nodes = st.lists(node_names, max_size=5).map(tuple)
+
+
+def rarely(value: st.SearchStrategy[T]) -> st.SearchStrategy[T | None]:
+    """Mostly unknown: else one gate or another is always closed and hides the rest."""
+    return st.none() | st.none() | st.none() | value
+
+
+counts = st.integers(-2, 12)
+maybe_counts = rarely(st.integers(0, 200))
+seconds = rarely(st.floats(allow_nan=True, allow_infinity=True))
 suspects = st.builds(
     Suspect,
-    node=st.none() | node_names,
+    node=st.sampled_from([*(NodeName(f"n{i}") for i in range(6)), None]) | node_names,
     gpu=st.none() | st.sampled_from(["g0", "g1"]),
     score=st.floats(),
     is_independent=st.booleans(),
@@ -75,7 +85,7 @@ def attributions(draw: st.DrawFn) -> Attribution:
         evidence_status=draw(st.sampled_from(EvidenceStatus)),
         root=draw(st.none() | st.text(max_size=30).map(lambda text: line(failure, text))),
         suspects=tuple(draw(st.lists(suspects, max_size=6))),
-        action=draw(st.none() | st.sampled_from(Action)),
+        action=draw(rarely(st.sampled_from(Action))),
         made_progress=draw(st.sampled_from(Progress)),
     )
 
@@ -93,12 +103,12 @@ def ledgers(draw: st.DrawFn) -> Ledger:
 
 facts_of = st.builds(
     Facts,
-    state=st.none() | st.sampled_from(AttemptState),
-    requeueable=st.booleans(),
-    scheduler_requeued=st.none() | st.booleans(),
+    state=rarely(st.sampled_from(AttemptState)),
+    requeueable=rarely(st.just(False)).map(lambda no: no is None),
+    scheduler_requeued=rarely(st.booleans()),
     requested_nodes=st.integers(0, 8),
-    allocated_nodes=few_nodes,
-    failed_nodes=few_nodes,
+    allocated_nodes=st.just(()) | few_nodes,
+    failed_nodes=st.just(()) | few_nodes,
     user_exclusions=st.lists(node_names, max_size=2).map(tuple),
     domains=st.dictionaries(node_names, st.sampled_from(["d1", "d2"]), max_size=4),
     racks=st.dictionaries(node_names, st.sampled_from(["r1", "r2"]), max_size=4),
@@ -107,8 +117,9 @@ facts_of = st.builds(
     remaining_time_s=seconds,
     reload_s=seconds,
     checkpoint_interval_s=seconds,
-    decide_deadline=st.none() | times,
-    modes=st.dictionaries(st.sampled_from(["cluster", "class"]), st.sampled_from(Mode)),
+    decide_deadline=rarely(times),
+    modes=st.just({"cluster": Mode.ACT})
+    | st.dictionaries(st.sampled_from(["cluster", "class"]), st.sampled_from(Mode)),
 )
 
 
@@ -129,17 +140,17 @@ def histories(draw: st.DrawFn) -> History:
         exclusions=tuple(draw(st.lists(standing, max_size=3))),
         witnesses=draw(st.dictionaries(node_names, st.lists(witness, max_size=2).map(tuple), max_size=3)),
         relapses=draw(st.dictionaries(node_names, st.integers(-5, 10**6), max_size=3)),
-        excluded_last_hour=draw(st.integers(0, 4)),
+        excluded_last_hour=draw(st.just(0) | st.integers(0, 4)),
         cluster_restarts_last_hour=draw(counts),
-        same_failure_workloads=draw(st.integers(0, 4)),
-        is_breaker_open=draw(st.booleans()),
+        same_failure_workloads=draw(st.just(1) | st.integers(0, 4)),
+        is_breaker_open=draw(rarely(st.just(True))) is True,
         cluster_nodes=draw(maybe_counts),
         partition_nodes=draw(maybe_counts),
         eligible_nodes=draw(maybe_counts),
         opt_in=OptIn(
-            mode=draw(st.none() | st.sampled_from(Mode)),
-            max_restarts=draw(st.none() | counts),
-            max_no_progress=draw(st.none() | counts),
+            mode=draw(rarely(st.sampled_from(Mode))),
+            max_restarts=draw(rarely(counts)),
+            max_no_progress=draw(rarely(counts)),
         ),
     )
 
@@ -161,7 +172,7 @@ spans = st.timedeltas(min_value=timedelta(days=-1), max_value=timedelta(days=400
 tables = st.just(TABLE) | st.builds(
     PolicyTable,
     failures=st.dictionaries(names, entries, max_size=4),
-    ceilings=st.builds(Ceilings, same_root=st.integers(0, 3), restarts_total=st.integers(0, 3)),
+    ceilings=st.builds(Ceilings, same_root=st.integers(0, 3), restarts_total=st.just(0) | st.integers(0, 3)),
     limits=st.builds(
         Limits,
         nodes_per_decision=st.integers(0, 3),
@@ -172,6 +183,20 @@ tables = st.just(TABLE) | st.builds(
     terms=st.builds(Terms, ttl=spans, ttl_max=spans),
 )
 cases = st.tuples(attributions(), histories(), facts_of, tables)
+
+
+@st.composite
+def excluding_cases(draw: st.DrawFn) -> tuple[Attribution, History, Facts, PolicyTable]:
+    """Cases in which nothing but the limits stands between an accused node and its exclusion."""
+    attribution, history, facts, table = draw(cases)
+    return (
+        replace(attribution, failure=FailureName("nvlink_error"), action=Action.RESTART_EXCLUDING),
+        replace(history, ledger=Ledger(), same_failure_workloads=1, opt_in=OptIn()),
+        replace(facts, state=None, remaining_time_s=None, decide_deadline=None, user_exclusions=()),
+        table,
+    )
+
+
 Case = tuple[Attribution, History, Facts, PolicyTable]
 
 
@@ -181,7 +206,7 @@ def verdict_of(case: Case) -> Verdict:
 
 
 @given(cases)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=120, deadline=None)
 def test_a_verdict_is_always_reached_and_always_explained(case: Case) -> None:
     verdict = verdict_of(case)
     assert verdict.reason and verdict.counterfactual
@@ -190,15 +215,15 @@ def test_a_verdict_is_always_reached_and_always_explained(case: Case) -> None:
 
 
 @given(cases)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_the_same_case_has_the_same_verdict(case: Case) -> None:
     assert repr(verdict_of(case)) == repr(verdict_of(case))
 
 
-@given(cases)
-@settings(max_examples=200, deadline=None)
+@given(excluding_cases())
+@settings(max_examples=100, deadline=None)
 def test_no_limit_on_exclusions_is_ever_passed(case: Case) -> None:
-    attribution, history, facts, table = case
+    _, history, facts, table = case
     made = {e.node for e in verdict_of(case).exclusions}
     standing = {e.node for e in history.exclusions if e.expires_at > AT}
     size = partition_size(history, facts)
@@ -213,21 +238,21 @@ def test_no_limit_on_exclusions_is_ever_passed(case: Case) -> None:
         assert history.eligible_nodes - len(alive) >= facts.requested_nodes
 
 
-@given(cases)
-@settings(max_examples=200, deadline=None)
+@given(excluding_cases())
+@settings(max_examples=100, deadline=None)
 def test_every_exclusion_expires_within_a_week_and_is_never_over_already(case: Case) -> None:
     assert all(AT < e.expires_at <= AT + WEEK for e in verdict_of(case).exclusions)
 
 
 @given(cases)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 def test_only_an_excluding_restart_excludes_and_it_always_does(case: Case) -> None:
     verdict = verdict_of(case)
     assert bool(verdict.exclusions) is (verdict.action is Action.RESTART_EXCLUDING)
 
 
-@given(cases)
-@settings(max_examples=200, deadline=None)
+@given(excluding_cases())
+@settings(max_examples=100, deadline=None)
 def test_cluster_scope_has_a_witness_out_of_the_users_reach(case: Case) -> None:
     attribution, history, facts, _ = case
     has_witness = (
@@ -239,8 +264,8 @@ def test_cluster_scope_has_a_witness_out_of_the_users_reach(case: Case) -> None:
     assert "cluster" not in scopes or has_witness
 
 
-@given(cases)
-@settings(max_examples=200, deadline=None)
+@given(excluding_cases())
+@settings(max_examples=100, deadline=None)
 def test_a_job_never_excludes_what_it_does_not_run_on(case: Case) -> None:
     own = set(case[2].allocated_nodes)
     if own:
@@ -248,7 +273,7 @@ def test_a_job_never_excludes_what_it_does_not_run_on(case: Case) -> None:
 
 
 @given(cases)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 def test_monitor_is_never_acted_on_and_what_is_acted_on_is_not_blocked(case: Case) -> None:
     verdict = verdict_of(case)
     if verdict.actionable:
@@ -258,7 +283,7 @@ def test_monitor_is_never_acted_on_and_what_is_acted_on_is_not_blocked(case: Cas
 
 
 @given(cases)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 def test_unknown_progress_never_stops_a_workload_by_a_ledger(case: Case) -> None:
     attribution, history, facts, table = case
     verdict = decide(
@@ -272,7 +297,7 @@ def test_unknown_progress_never_stops_a_workload_by_a_ledger(case: Case) -> None
 
 
 @given(cases)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 def test_a_stop_needs_a_person_an_established_failure_or_a_spent_ledger(case: Case) -> None:
     verdict = verdict_of(case)
     if verdict.action is not Action.STOP:
@@ -282,7 +307,7 @@ def test_a_stop_needs_a_person_an_established_failure_or_a_spent_ledger(case: Ca
 
 
 @given(cases, st.floats())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_scores_change_neither_the_action_nor_whether_it_may_be_taken(case: Case, score: float) -> None:
     attribution, history, facts, table = case
     one = replace(attribution, suspects=attribution.suspects[:1])

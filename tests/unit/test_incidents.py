@@ -90,6 +90,7 @@ def test_a_closed_incident_stays_closed(state: IncidentState) -> None:
 
 def test_a_verdict_may_be_revised_until_it_is_acted_on() -> None:
     assert live(T.DECISION_BEGUN, T.RECOMMENDED, T.RECOMMENDED) is N.RECOMMENDED
+    assert advance(N.AWAITING_APPROVAL, T.RECOMMENDED) is N.AWAITING_APPROVAL
     with pytest.raises(IllegalTransition):
         advance(N.ACTING, T.RECOMMENDED)
 

@@ -1,0 +1,94 @@
+# Copyright The Relight authors. SPDX-License-Identifier: Apache-2.0
+"""Figures for Prometheus: base units, few labels, and never a job or a user in one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, generate_latest
+
+from relight.events import (
+    AnomalyDetected,
+    Event,
+    ModelPromoted,
+    RecommendationExpired,
+    RecommendationIssued,
+    ReconciliationReported,
+    WatchdogReleased,
+)
+from service.history import BREAKER
+from service.journal import Journal
+
+_LATENCIES = (0.01, 0.05, 0.1, 0.5, 1, 2, 5, 10, 30, 60, 120, 300, 900)
+
+
+class Metrics:
+    """Counts what is recorded, and reads the state when asked; one registry for each application."""
+
+    def __init__(self, journal: Journal, are_rules_good: Callable[[], bool]) -> None:
+        self._journal = journal
+        self._are_rules_good = are_rules_good
+        self.registry = CollectorRegistry()
+        counter, histogram, gauge = self._makers()
+        self.records = counter("relight_ingest_records", "Records by path and outcome", ["source", "outcome"])
+        self.lag = histogram("relight_ingest_lag_seconds", "From a record's time to its receipt")
+        self._detection = histogram("relight_detection_latency_seconds", "From onset to detection")
+        self._recommendation = histogram(
+            "relight_recommendation_latency_seconds", "From an attempt's end to the advice on it"
+        )
+        self._decisions = counter("relight_decisions", "Verdicts", ["action", "mode"])
+        self._actions = counter("relight_actions", "What controllers reported", ["outcome"])
+        self._watchdog = counter("relight_watchdog_expirations", "Deadlines that passed without an action")
+        self._circuit = gauge("relight_circuit_open", "1 while a breaker holds a cluster in monitor mode")
+        self._rules = gauge("relight_rules_last_reload_successful", "1 if the newest rules are in force")
+        self._chain = gauge("relight_audit_chain_length", "Events in the audit log")
+        self.commit = histogram("relight_audit_fsync_seconds", "From an append to its being durable")
+        self._head = Info("relight_audit_head", "The last hash of the chain", registry=self.registry)
+        self._model = gauge("relight_model_info", "Models in force", ["version", "sha"])
+        journal.listeners.append(self.recorded)
+
+    def recorded(self, event: Event) -> None:
+        """Called for every event once it is durable."""
+        match event:
+            case AnomalyDetected():
+                late = event.anomaly.detected_at - event.anomaly.onset_at
+                self._detection.observe(max(late.total_seconds(), 0.0))
+            case RecommendationIssued():
+                self._decisions.labels(event.action, event.mode).inc()
+                attempt = self._journal.state.attempts.get(event.attempt)
+                if event.generation == 1 and attempt is not None and attempt.ended_at is not None:
+                    took = event.at - attempt.ended_at
+                    self._recommendation.observe(max(took.total_seconds(), 0.0))
+            case ReconciliationReported():
+                self._actions.labels(event.disposition.lower()).inc()
+            case RecommendationExpired() | WatchdogReleased():
+                self._watchdog.inc()
+            case ModelPromoted():
+                self._model.labels(event.version, event.digest[:12]).set(1)
+            case _:
+                pass  # counted by the log itself
+
+    def text(self) -> bytes:
+        """The exposition format, with the gauges read now."""
+        head = self._journal.audit.head()
+        with self._journal.view:
+            modes = tuple(self._journal.state.modes.values())
+        self._circuit.set(any(entry.actor == BREAKER for entry in modes))
+        self._rules.set(self._are_rules_good())
+        self._chain.set(head.position)
+        self._head.info({"hash": head.hash, "position": str(head.position)})
+        return generate_latest(self.registry)
+
+    def _makers(
+        self,
+    ) -> tuple[Callable[..., Counter], Callable[..., Histogram], Callable[..., Gauge]]:
+        def counter(name: str, said: str, labels: list[str] | None = None) -> Counter:
+            return Counter(name, said, labels or [], registry=self.registry)
+
+        def histogram(name: str, said: str) -> Histogram:
+            return Histogram(name, said, buckets=_LATENCIES, registry=self.registry)
+
+        def gauge(name: str, said: str, labels: list[str] | None = None) -> Gauge:
+            return Gauge(name, said, labels or [], registry=self.registry)
+
+        return counter, histogram, gauge
