@@ -185,6 +185,8 @@ def _evidence(
     glued = re.search(r"\[rank(\d+)\]:", lines[index].body[: span[0] + 1]) if prefix.rank is None else None
     if glued is not None:
         rank = Rank(int(glued.group(1)))
+    if prefix.group is not None and "group" not in captures:
+        captures = {**captures, "group": prefix.group}
     return Evidence(
         signature=signature, title=title, failure=failure, role=role, severity=severity,
         where=LogRef(file=log.name, line=log.numbers[index]), order=base + index, stream=log.stream,
@@ -264,12 +266,12 @@ def _cut_evidence(log: LogText, lines: Lines, traceback: Traceback, base: int) -
     if traceback.is_launcher:
         failure, role, title = "cause_not_in_log", Role.TEARDOWN, "a launcher's traceback, cut off"
     else:
-        failure, role = "python_exception", Role.SYMPTOM
+        failure, role = "python_exception", Role.CONFIRMATION  # only what is left when nothing else speaks
         title = "a traceback whose exception is cut off"
         frames = "\n".join(f"{f.path} {f.function}" for f in reversed(traceback.frames))
         for pattern, known in _CUT:
             if pattern.search(frames):
-                failure = known
+                failure, role = known, Role.SYMPTOM
                 break
     return _evidence(
         log, lines, traceback.end, base,

@@ -25,6 +25,7 @@ class Prefix:
     local_rank: int | None = None
     task: int | None = None
     uptime_s: float | None = None
+    group: str | None = None
 
 
 Reader = Callable[[re.Match[str], Prefix, int | None], Prefix]
@@ -107,6 +108,10 @@ def _group_ranked(found: re.Match[str], seen: Prefix, _: int | None) -> Prefix:
     return seen if seen.rank is not None else replace(seen, rank=Rank(int(found["rank"])))
 
 
+def _grouped(found: re.Match[str], seen: Prefix, year: int | None) -> Prefix:
+    return replace(_group_ranked(found, seen, year), group=found["group"])
+
+
 def _local(found: re.Match[str], seen: Prefix, _: int | None) -> Prefix:
     return replace(seen, local_rank=int(found["local"]))
 
@@ -118,7 +123,7 @@ def _roled(found: re.Match[str], seen: Prefix, _: int | None) -> Prefix:
 
 
 def _hosted(found: re.Match[str], seen: Prefix, _: int | None) -> Prefix:
-    return replace(seen, host=NodeName(found["host"]))
+    return replace(seen, host=seen.host or NodeName(found["host"]))
 
 
 def _tasked(found: re.Match[str], seen: Prefix, _: int | None) -> Prefix:
@@ -142,6 +147,7 @@ def _epoch(found: re.Match[str], seen: Prefix, _: int | None) -> Prefix:
 
 _HOST = r"[A-Za-z0-9](?:[\w.-]*[\w])?"
 _ISO = r"\d{4}[-/]\d\d[-/]\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:\s?Z|\s?[+-]\d\d:?\d\d)?"
+_DEVICES = r"(?:nvidia-|nvme|mlx|eth|enp|ens|ib\d|sd[a-z]\d|md\d|dm-|GPU|gpu\d|cuda|rank\d|python\d|step\d|epoch\d|v\d|Xid|NVRM|bond\d|loop\d)"
 _WORDS = r"(?:DEBUG|INFO|WARNING|WARN|ERROR|FATAL|CRITICAL)"
 _LAYERS: tuple[tuple[re.Pattern[str], Reader], ...] = tuple(
     (re.compile(pattern), read)
@@ -164,7 +170,7 @@ _LAYERS: tuple[tuple[re.Pattern[str], Reader], ...] = tuple(
         (r"\[[EWIFV](?P<month>\d{1,2})(?P<day>\d\d) (?P<hms>\d\d:\d\d:\d\d)\.(?P<fraction>\d+) [\w./-]+:\d+\] ", _dated),
         (r"\[[EWIFV] [\w./-]+:\d+\] ", _nothing),
         (r"[EWIFV](?P<month>\d\d)(?P<day>\d\d) (?P<hms>\d\d:\d\d:\d\d)\.(?P<fraction>\d+)\s+\d+ [\w./-]+:\d+\] ", _dated),
-        (r"\[PG [^\]]*? Rank (?P<rank>\d+)\]\s*", _group_ranked),
+        (r"\[PG (?P<group>[^\]]*?) Rank (?P<rank>\d+)\]\s*", _grouped),
         (r"\[Rank (?P<rank>\d+)\] ", _group_ranked),
         (r"\[\d+,(?P<rank>\d+)\]<(?:stdout|stderr|stddiag)>:\s?", _ranked),
         (r"\[default(?P<local>\d+)\]:\s?", _local),
@@ -178,7 +184,7 @@ _LAYERS: tuple[tuple[re.Pattern[str], Reader], ...] = tuple(
         (r"(?P<task>\d{1,6}): ", _tasked),
         (r"(?:Message from syslogd@)(?P<host>\S+) at ", _hosted),
         (r"\s?kernel:\s?", _nothing),
-        (r"(?P<host>(?=[\w.-]*\d)(?![\w.-]*(?:Error|Exception|Warning): )[A-Za-z][\w.-]*|\d{1,3}(?:\.\d{1,3}){3}): (?=\S|\s{2})", _hosted),
+        (r"(?!" + _DEVICES + r")(?P<host>(?=[\w.-]*\d)(?![\w.-]*(?:Error|Exception|Warning): )[A-Za-z][\w.-]*|\d{1,3}(?:\.\d{1,3}){3}): (?=\S|\s{2})", _hosted),
         (r"\[\s*(?P<uptime>\d+\.\d{6})\]\s?", _uptime),
         (r"\[\s*[+<]\s*\d+\.\d{6}>?\]\s?", _nothing),
         (r"\d+,\d+,(?P<usec>\d+),[^;]*;", _kmsg),

@@ -24,6 +24,7 @@ from relight.types import (
     SchedulerState,
     Severity,
     SignatureId,
+    Stream,
     Taxonomy,
 )
 
@@ -38,6 +39,9 @@ _ANSWERS = frozenset(map(FailureName, ("user_cancelled", "external_sigterm", "te
 _ENDING = SignatureId("slurm.job_ending")
 _STEP_ENDED = SignatureId("slurm.step_cancelled")
 _KILLS = frozenset(map(FailureName, ("killed_unconfirmed", "user_cancelled", "external_sigterm", "segfault")))
+# What the node itself says outranks what the job's text says of it.
+_DEVICE_STREAMS = frozenset({Stream.KERNEL, Stream.DCGM, Stream.FABRIC})
+_OOM_KILLED = FailureName("host_oom_killed")
 _SIGTERM = FailureName("external_sigterm")
 _KILLED = FailureName("killed_unconfirmed")
 # What the others print once a worker is gone; also the natural echo of a launcher that was told to end.
@@ -200,7 +204,7 @@ def _depth(e: Evidence, claims: Iterable[Evidence], taxonomy: Taxonomy) -> float
         for c in claims
     ):
         return _LAST_RESORT_DEPTH
-    if e.role is Role.SYMPTOM and e.failure not in STOP_ORDERS:
+    if e.role is Role.SYMPTOM and e.failure not in STOP_ORDERS and e.stream not in _DEVICE_STREAMS:
         return depth + _SYMPTOM_PENALTY
     return depth
 
@@ -225,6 +229,8 @@ def _lost(e: Evidence, reason: str) -> Loser:
 def _status(winner: Evidence, claims: Sequence[Evidence], is_backed: bool) -> EvidenceStatus:
     if winner.role is Role.ROOT or winner.failure in STOP_ORDERS:
         return EvidenceStatus.ESTABLISHED
+    if winner.failure == _OOM_KILLED and winner.stream.is_independent and any(c.failure == _KILLED for c in claims):
+        return EvidenceStatus.ESTABLISHED  # the limit was reached, and a process got SIGKILL: two witnesses
     others = {c.signature for c in claims if c.failure == winner.failure}
     if is_backed or len(others) > 1:
         return EvidenceStatus.SUPPORTED

@@ -75,7 +75,8 @@ class Case:
 
     @property
     def has_too_little_time(self) -> bool:
-        if self.facts.remaining_time_s is None:
+        """The limit that has ended an attempt says nothing of the next one's time."""
+        if self.facts.remaining_time_s is None or not self.entry.counts:
             return False
         need = (self.facts.reload_s or 0.0) + (self.facts.checkpoint_interval_s or 0.0)
         return self.facts.remaining_time_s < need
@@ -127,7 +128,8 @@ class Case:
             entity_key(self.claim.failure, suspect.node, entity.gpu), 0
         )
         if self.entry.is_black_hole:
-            return own >= settings.tries or others + 1 >= settings.workloads
+            struck = max(others + 1, self.history.launch_failures.get(suspect.node, 0))
+            return own >= settings.tries or struck >= settings.workloads
         return 0 < self.entry.escalate_after <= own + others
 
     def _has_second_source(self, node: NodeName) -> bool:

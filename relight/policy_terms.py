@@ -21,7 +21,6 @@ from relight.types import (
     Progress,
 )
 
-
 LONGEST_EXCLUSION = timedelta(days=7)
 
 
@@ -209,9 +208,10 @@ class History:
 
     `same_failure_workloads` counts distinct workloads, this one among them, that met this failure within
     the breaker's window. `eligible_nodes` are those the workload could be placed on now, the accused ones
-    among them, whatever is excluded already left out; None means unknown. `accused_elsewhere` counts, by
-    `progress.entity_key`, the other workloads struck there within a day, as sources out of their users'
-    reach tell it. `relapses` are the earlier exclusions of a node.
+    among them, whatever is excluded already left out; None means unknown. `launch_failures`
+    counts distinct workloads, this one among them, that failed to start on a node within a day;
+    `accused_elsewhere` counts, by `progress.entity_key`, the other workloads struck there within a day,
+    as sources out of their users' reach tell it. `relapses` are the earlier exclusions of a node.
     """
 
     ledger: Ledger = field(default_factory=Ledger)
@@ -219,6 +219,7 @@ class History:
     exclusions: tuple[Exclusion, ...] = ()
     witnesses: Mapping[NodeName, tuple[Witness, ...]] = field(default_factory=dict)
     relapses: Mapping[NodeName, int] = field(default_factory=dict)
+    launch_failures: Mapping[NodeName, int] = field(default_factory=dict)
     accused_elsewhere: Mapping[str, int] = field(default_factory=dict)
     excluded_last_hour: int = 0
     cluster_restarts_last_hour: int = 0

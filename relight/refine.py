@@ -10,7 +10,7 @@ from relight.types import Action, Evidence, FailureName, Role
 
 EARLY_SEQUENCE = 3
 LONG_GOOD_WORK_STEPS = 50
-CE_STORM_LINES = 5
+CE_STORM_LINES = 3
 PORT_EVENTS = 2
 
 

@@ -41,14 +41,15 @@ class Permission(StrEnum):
     CONTROL = "control"
     AUTHOR = "author"
     OPERATE = "operate"
+    FEEDBACK = "feedback"
 
 
 GRANTS: dict[Role, frozenset[Permission]] = {
     Role.VIEWER: frozenset({Permission.READ}),
     Role.INGESTER: frozenset({Permission.INGEST}),
     Role.CONTROLLER: frozenset({Permission.READ, Permission.INGEST, Permission.ADVISE, Permission.CONTROL}),
-    Role.AUTHOR: frozenset({Permission.READ, Permission.AUTHOR}),
-    Role.OPERATOR: frozenset({Permission.READ, Permission.ADVISE, Permission.OPERATE}),
+    Role.AUTHOR: frozenset({Permission.READ, Permission.AUTHOR, Permission.FEEDBACK}),
+    Role.OPERATOR: frozenset({Permission.READ, Permission.ADVISE, Permission.OPERATE, Permission.FEEDBACK}),
     Role.ADMIN: frozenset(Permission),
 }
 

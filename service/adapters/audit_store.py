@@ -21,7 +21,7 @@ from service.adapters.audit_migrations import Migration
 # Files of this version open in DuckDB 1.5 as well as in 2.x, so a way back exists.
 STORAGE_VERSION = "v1.5.0"
 # The log checkpoints by itself, when it can also cut the spill; DuckDB must not do so in between.
-_SETTINGS = ("SET wal_autocheckpoint = '4GB'", "SET TimeZone = 'UTC'")
+_NO_AUTOMATIC_CHECKPOINT = "SET wal_autocheckpoint = '4GB'"
 _TYPES = {"position": pa.int64(), "at_us": pa.timestamp("us"), "schema": pa.int32()}
 _ARROW = pa.schema([(name, _TYPES.get(name, pa.string())) for name in Record._fields])
 _COLUMNS = ", ".join("epoch_us(occurred_at)" if name == "at_us" else name for name in Record._fields)
@@ -46,8 +46,7 @@ def connect(path: Path, *, threads: int = 2, memory_limit: str = "") -> duckdb.D
     connection.execute(f"SET threads = {int(threads)}")
     if memory_limit:
         connection.execute("SET memory_limit = ?", [memory_limit])
-    for setting in _SETTINGS:
-        connection.execute(setting)
+    connection.execute(_NO_AUTOMATIC_CHECKPOINT)
     return connection
 
 

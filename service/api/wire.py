@@ -15,6 +15,7 @@ from fastapi import Path, Query, Request, Response
 from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, PlainSerializer
 
 from service.api.problems import Problem
+from service.terminal import escaped
 
 Item = TypeVar("Item")
 Model = TypeVar("Model", bound=BaseModel)
@@ -132,3 +133,11 @@ def body_hash(body: BaseModel) -> str:
 
 
 JsonObject = dict[str, Any]
+
+
+def harmless(text: str) -> str:
+    """Text out of a log, with the characters that could drive a terminal or a page written as codes."""
+    return escaped(text)
+
+
+FromLog = Annotated[str, AfterValidator(harmless)]

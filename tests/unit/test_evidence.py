@@ -103,7 +103,7 @@ def test_steps_before_a_line_are_known() -> None:
 
 def test_a_traceback_cut_off_at_the_end_says_so() -> None:
     (e,) = read("\n".join(TRACEBACK.splitlines()[:3]) + "\n").evidence
-    assert (e.signature, e.role) == ("python.traceback_cut", Role.SYMPTOM)
+    assert (e.signature, e.role) == ("python.traceback_cut", Role.CONFIRMATION)
 
 
 def test_a_cut_traceback_inside_checkpoint_loading_is_a_failed_load() -> None:

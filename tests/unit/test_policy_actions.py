@@ -127,6 +127,13 @@ def test_unknown_progress_is_never_a_strike_however_often_it_fails() -> None:
     assert ledger.same_root_without_progress == ledger.attempts_without_progress == 0
 
 
+def test_strikes_of_the_past_stop_nothing_while_the_present_progress_is_unknown() -> None:
+    cause = blame("nccl_collective_timeout")
+    struck = History(ledger=failed_before(cause, 5))
+    assert judge(cause, history=struck).action is Action.RESTART
+    assert judge(cause, history=struck, facts=_progress(Progress.NO)).action is Action.STOP
+
+
 def test_the_general_ceiling_holds_above_a_generous_entry() -> None:
     generous = replace(TABLE, failures={FailureName("segfault"): PolicyEntry(retries=9)})
     cause = blame("segfault")
@@ -273,6 +280,8 @@ def test_too_little_time_left_for_a_reload_and_a_checkpoint_is_said() -> None:
     assert enough.action is Action.RESTART
     unknown = judge(blame("segfault"), facts=replace(facts, remaining_time_s=None))
     assert unknown.action is Action.RESTART
+    next_link = judge(blame("time_limit"), facts=replace(facts, remaining_time_s=0))
+    assert next_link.action is Action.RESTART
 
 
 def test_past_the_deadline_an_unknown_cause_is_left_to_the_scheduler() -> None:

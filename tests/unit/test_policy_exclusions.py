@@ -322,8 +322,10 @@ def test_a_black_hole_is_left_out_after_two_tries_or_two_workloads(name: str) ->
     second = judge(cause, history=History(ledger=first.ledgers_after), facts=quick)
     assert excluded(second) == ("n1",)
     key = entity_key(FailureName(name), NodeName("n1"))
-    others = judge(cause, history=History(accused_elsewhere={key: 1}), facts=quick)
-    assert excluded(others) == ("n1",)
+    for history in (History(accused_elsewhere={key: 1}), History(launch_failures={NodeName("n1"): 2})):
+        assert excluded(judge(cause, history=history, facts=quick)) == ("n1",)
+    alone = History(launch_failures={NodeName("n1"): 1})
+    assert judge(cause, history=alone, facts=quick).exclusions == ()
 
 
 def test_starts_that_fail_at_once_burn_no_retries_but_are_spaced_out() -> None:
