@@ -198,15 +198,25 @@ def _depth(e: Evidence, claims: Iterable[Evidence], taxonomy: Taxonomy) -> float
     depth = taxonomy[e.failure].depth
     if e.signature == _STEP_ENDED and any(c.failure not in STOP_ORDERS for c in claims):
         return _LAST_RESORT_DEPTH
-    if e.failure in _ANSWERS and any(
-        c.failure not in STOP_ORDERS
-        and (_precedes(c, e) or (e.failure == _SIGTERM and c.failure not in _ECHOES and not _precedes(e, c)))
-        for c in claims
-    ):
+    if e.failure in _ANSWERS and _answers_a_claim(e, claims):
         return _LAST_RESORT_DEPTH
     if e.role is Role.SYMPTOM and e.failure not in STOP_ORDERS and e.stream not in _DEVICE_STREAMS:
         return depth + _SYMPTOM_PENALTY
     return depth
+
+
+def _answers_a_claim(e: Evidence, claims: Iterable[Evidence]) -> bool:
+    """The order to end came after something that explains it; several lines may report the one order."""
+    claims = tuple(claims)
+    orders = [o for o in claims if o.failure == e.failure]
+    return any(
+        c.failure not in STOP_ORDERS
+        and (
+            any(_precedes(c, o) for o in orders)
+            or (e.failure == _SIGTERM and c.failure not in _ECHOES and not any(_precedes(o, c) for o in orders))
+        )
+        for c in claims
+    )
 
 
 def _precedes(c: Evidence, e: Evidence) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from datetime import timedelta
 
 from relight.types import Evidence, FailureName, NodeName, Rank, Role, Suspect
 
@@ -21,6 +22,9 @@ VICTIMS_REPORT = frozenset(
 _ALL_RANKS_FAIL = frozenset(map(FailureName, ("time_limit", "preempted", "user_cancelled", "node_removed")))
 _KILLED = FailureName("killed_unconfirmed")
 _KILLS_WORKERS = frozenset(map(FailureName, ("host_oom_killed", "host_oom_other_process", "node_memory_pressure")))
+# A value that the next all-reduce hands to everybody: who shows it first had it first.
+_SPREADS = frozenset({FailureName("nan_gradient")})
+_SPREAD_WITHIN = timedelta(milliseconds=50)
 _MAX_NODES = 64
 
 
@@ -62,6 +66,8 @@ def _is_alike(c: Evidence, winner: Evidence) -> bool:
         return False
     if c.failure == _KILLED:
         return c.signature == winner.signature
+    if c.failure in _SPREADS and c.at is not None and winner.at is not None:
+        return c.at - winner.at <= _SPREAD_WITHIN
     if "exception" not in winner.captures:
         return True
     return _DIGITS.sub("#", c.title) == _DIGITS.sub("#", winner.title)
@@ -77,6 +83,8 @@ def _accused_ranks(e: Evidence, rank_to_node: Mapping[Rank, NodeName]) -> tuple[
     rank = _accused_rank(e)
     if rank is not None:
         return (rank,)
+    if e.accuses_node == "none":
+        return ()
     on_node = tuple(r for r, n in rank_to_node.items() if n == e.node)
     return on_node if len(on_node) == 1 else ()
 
