@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from datetime import timedelta
 
 from relight.types import Evidence, FailureName, NodeName, Rank, Role, Suspect
 
@@ -22,9 +21,8 @@ VICTIMS_REPORT = frozenset(
 _ALL_RANKS_FAIL = frozenset(map(FailureName, ("time_limit", "preempted", "user_cancelled", "node_removed")))
 _KILLED = FailureName("killed_unconfirmed")
 _KILLS_WORKERS = frozenset(map(FailureName, ("host_oom_killed", "host_oom_other_process", "node_memory_pressure")))
-# A value that the next all-reduce hands to everybody: who shows it first had it first.
+# A value that the next all-reduce hands to everybody: once several ranks show it, none can be told from it.
 _SPREADS = frozenset({FailureName("nan_gradient")})
-_SPREAD_WITHIN = timedelta(milliseconds=50)
 _MAX_NODES = 64
 
 
@@ -47,7 +45,7 @@ def culprit_ranks(
     if not out and failure in _KILLS_WORKERS:
         # The kernel names a process, the launcher the rank that got the signal.
         return tuple(dict.fromkeys(r for c in claims if c.failure == _KILLED for r in _accused_ranks(c, rank_to_node)))
-    return tuple(out)
+    return () if failure in _SPREADS and len(out) > 1 else tuple(out)
 
 
 def nodes_of(ranks: Sequence[Rank], rank_to_node: Mapping[Rank, NodeName]) -> tuple[NodeName, ...]:
@@ -66,8 +64,6 @@ def _is_alike(c: Evidence, winner: Evidence) -> bool:
         return False
     if c.failure == _KILLED:
         return c.signature == winner.signature
-    if c.failure in _SPREADS and c.at is not None and winner.at is not None:
-        return c.at - winner.at <= _SPREAD_WITHIN
     if "exception" not in winner.captures:
         return True
     return _DIGITS.sub("#", c.title) == _DIGITS.sub("#", winner.title)

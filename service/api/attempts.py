@@ -15,10 +15,10 @@ from service.api.access import App, attempt_of, cluster_of, resource
 from service.api.problems import documented
 from service.api.security import Caller, permits
 from service.api.wire import (
+    DEFAULT_PAGE,
     Ask,
     Count,
     Cursor,
-    DEFAULT_PAGE,
     FromLog,
     Identifier,
     JsonObject,
@@ -201,18 +201,14 @@ def list_attempts(
     responses=documented(404),
 )  # fmt: skip
 @permits(Permission.READ)
-def get_attempt(
-    attempt_id: PathId, caller: Caller, app: App, request: Request, response: Response
-) -> Any:
+def get_attempt(attempt_id: PathId, caller: Caller, app: App, request: Request, response: Response) -> Any:
     """One attempt as last observed."""
     known = attempt_of(caller, app, attempt_id)
     with app.journal.view:
         return single(request, response, attempt_told(app, known))
 
 
-@router.get(
-    "/attempts/{attempt_id}/timeline", operation_id="getAttemptTimeline", responses=documented(404)
-)
+@router.get("/attempts/{attempt_id}/timeline", operation_id="getAttemptTimeline", responses=documented(404))
 @permits(Permission.READ)
 def get_attempt_timeline(
     attempt_id: PathId, caller: Caller, app: App, limit: Limit = DEFAULT_PAGE, cursor: Cursor = None
