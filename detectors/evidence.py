@@ -159,7 +159,19 @@ def read_evidence(log: LogText, signatures: RuleSet, progress: RuleSet, *, base:
     found.sort(key=lambda pair: pair[0])
     steps = _steps(log, progress, [i for i, _ in found], first)
     marked = [(i, _with_progress(i, e, steps, at_line)) for i, e in found]
-    return LogEvidence(log, _folded(marked), steps, sum(seen.values()))
+    return LogEvidence(log, _counted(_folded(marked), signatures), steps, sum(seen.values()))
+
+
+def _counted(evidence: list[Evidence], signatures: RuleSet) -> list[Evidence]:
+    """Claims whose number says what one alone does not."""
+    repeats = {s.id: s.repeats for s in signatures.signatures if s.repeats is not None}
+    out = []
+    for e in evidence:
+        rule = repeats.get(e.signature)
+        if rule is not None and e.count >= rule.at_least:
+            e = replace(e, failure=FailureName(rule.failure), role=rule.role)
+        out.append(e)
+    return out
 
 
 def _from_hit(log: LogText, lines: Lines, index: int, hit: Hit, base: int) -> Evidence:
@@ -170,6 +182,7 @@ def _from_hit(log: LogText, lines: Lines, index: int, hit: Hit, base: int) -> Ev
         severity=hit.severity, captures=hit.captures, span=hit.span, action=hit.action,
         accuses=signature.accuses, does_not_prove=hit.does_not_prove, maturity=signature.maturity,
         excuses=tuple(FailureName(f) for f in signature.excuses),
+        excuses_earlier_only=signature.excuses_when == "earlier",
     )  # fmt: skip
 
 
@@ -177,6 +190,7 @@ def _evidence(
     log: LogText, lines: Lines, index: int, base: int, *, signature: SignatureId, title: str, failure: FailureName,
     role: Role, severity: Severity, captures: Captures, span: tuple[int, int], action: Action | None, accuses: str,
     does_not_prove: str, maturity: str = "stable", excuses: tuple[FailureName, ...] = (),
+    excuses_earlier_only: bool = False,
 ) -> Evidence:  # fmt: skip
     prefix = lines.prefix(index)
     rank = prefix.rank if prefix.rank is not None else log.rank
@@ -193,6 +207,7 @@ def _evidence(
         text=log.lines[index][:MAX_TEXT].decode("utf-8", "replace"), at=lines.near_time(index), rank=rank,
         node=prefix.host or log.node, captures=captures, span=span, action=action, accuses_node=accuses,
         does_not_prove=does_not_prove, maturity=maturity, excuses=excuses,
+        excuses_earlier_only=excuses_earlier_only,
     )  # fmt: skip
 
 
@@ -339,7 +354,7 @@ def _folded(found: Sequence[tuple[int, Evidence]]) -> list[Evidence]:
 
 def _captured(e: Evidence) -> tuple[object, ...]:
     """Captures that make two claims different ones."""
-    keys = ("node", "nodes", "peer", "pci", "exit_code", "local_rank", "rank", "op", "tasks", "previous_xid", "comm")
+    keys = ("node", "nodes", "peer", "pci", "exit_code", "local_rank", "rank", "op", "tasks", "previous_xid", "comm", "device")
     return tuple(e.captures.get(k) for k in keys)
 
 

@@ -42,6 +42,7 @@ _KILLS = frozenset(map(FailureName, ("killed_unconfirmed", "user_cancelled", "ex
 # What the node itself says outranks what the job's text says of it.
 _DEVICE_STREAMS = frozenset({Stream.KERNEL, Stream.DCGM, Stream.FABRIC})
 _OOM_KILLED = FailureName("host_oom_killed")
+_EXIT_CRASH = FailureName("crash_after_completion")
 _SIGTERM = FailureName("external_sigterm")
 _KILLED = FailureName("killed_unconfirmed")
 # What the others print once a worker is gone; also the natural echo of a launcher that was told to end.
@@ -88,11 +89,11 @@ def attribute(evidence: Sequence[Evidence], taxonomy: Taxonomy, facts: AttemptFa
     """
     ordered = sorted(evidence, key=lambda e: e.order)
     losers: list[Loser] = []
-    claims = _standing(ordered, taxonomy, losers)
+    claims = _standing(ordered, taxonomy, losers, facts)
     if not claims:
         return _without_claim(ordered, taxonomy, losers, facts)
     depths = {id(e): _depth(e, claims, taxonomy) for e in claims}
-    winner = min(claims, key=lambda e: (depths[id(e)], *_moment(e, claims)))
+    winner = min(claims, key=lambda e: (depths[id(e)], e.role is not Role.ROOT, *_moment(e, claims)))
     verdict = refined(winner, claims, ordered, facts.last_step)
     failure = taxonomy[verdict.failure]
     backing = tuple(e.where for e in ordered if e.failure == winner.failure and e.role is Role.CONFIRMATION)
@@ -121,7 +122,9 @@ def attribute(evidence: Sequence[Evidence], taxonomy: Taxonomy, facts: AttemptFa
     )
 
 
-def _standing(ordered: Sequence[Evidence], taxonomy: Taxonomy, losers: list[Loser]) -> list[Evidence]:
+def _standing(
+    ordered: Sequence[Evidence], taxonomy: Taxonomy, losers: list[Loser], facts: AttemptFacts
+) -> list[Evidence]:
     """The claims that may still be the cause; the others join `losers` with the reason."""
     excuses = [(e, set(e.excuses)) for e in ordered if e.role is Role.BENIGN and e.excuses]
     order = next(
@@ -141,13 +144,15 @@ def _standing(ordered: Sequence[Evidence], taxonomy: Taxonomy, losers: list[Lose
     for e in ordered:
         if e.role not in {Role.ROOT, Role.SYMPTOM} or e.failure == NO_FAILURE:
             continue
-        excuse = next((b for b, names in excuses if e.failure in names and b.where.file == e.where.file), None)
+        excuse = next((b for b, names in excuses if e.failure in names and _excuses(b, e)), None)
         if e.maturity != "stable":
             losers.append(_lost(e, f"signature is {e.maturity}: recorded, never decides"))
         elif excuse is not None:
             losers.append(_lost(e, f"harmless here: {excuse.title}"))
         elif e.is_survived and e.failure not in STOP_ORDERS:
             losers.append(_lost(e, "training went on after it"))
+        elif e.failure == _EXIT_CRASH and not facts.is_completed:
+            losers.append(_lost(e, "an abort on the way out, and no line says that the run was done"))
         elif e.failure == _SIGTERM and is_step_ending:
             losers.append(_lost(e, "the scheduler sent it while it ended the step"))
         elif killed is not None and _is_echo(e, taxonomy) and _precedes(killed, e):
@@ -159,6 +164,10 @@ def _standing(ordered: Sequence[Evidence], taxonomy: Taxonomy, losers: list[Lose
         else:
             out.append(e)
     return out
+
+
+def _excuses(benign: Evidence, e: Evidence) -> bool:
+    return benign.where.file == e.where.file and (not benign.excuses_earlier_only or benign.order > e.order)
 
 
 def _is_echo(e: Evidence, taxonomy: Taxonomy) -> bool:

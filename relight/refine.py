@@ -123,13 +123,6 @@ def _ce_storm(scene: Scene) -> Refined | None:
     return Refined(failure=FailureName("none"), action=Action.CONTINUE, reason="a few corrected memory errors")
 
 
-def _lockups(scene: Scene) -> Refined | None:
-    cpus = {c.captures.get("cpu") for c in scene.claims if c.failure == scene.winner.failure}
-    if len(cpus - {None}) < 3:
-        return None
-    return Refined(failure=FailureName("cpu_lockup"), reason=f"soft lockups on {len(cpus)} processors")
-
-
 def _peer_that_left(scene: Scene) -> Refined | None:
     """A worker that left with a code of its own, before its peers complained, is where to look."""
     reporters = {c.rank for c in scene.claims if c.failure == scene.winner.failure}
@@ -154,5 +147,4 @@ _RULES: dict[str, tuple[Rule, ...]] = {
     "ib_port_error": (_twice_on_one_port,),
     "launch_failure": (_drained_for_it,),
     "host_memory_ce_storm": (_ce_storm,),
-    "cpu_soft_lockup": (_lockups,),
 }

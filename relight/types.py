@@ -160,14 +160,46 @@ class LogLine:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LogRef:
+    """A place in a log; `line` counts from 1."""
+
+    file: str
+    line: int
+
+
+class Phase(StrEnum):
+    """What a training job is doing: each phase has its own idea of how long a pause is usual."""
+
+    START = "start"
+    STEP = "step"
+    CHECKPOINT = "checkpoint"
+    EVALUATION = "evaluation"
+    DATA = "data"
+    END = "end"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StepProgress:
-    """A step or a checkpoint that was begun or completed."""
+    """A step, a checkpoint or another phase that was begun or completed.
+
+    `at` is when we received it. `rank` is the writer where known. What a line does not say is None:
+    `loss` and `grad_norm` may be NaN, `throughput` is in the line's own unit per second, `tokens` is the
+    work of one step where the line states it.
+    """
 
     attempt: AttemptId
     at: datetime
     step: int | None = None
     checkpoint_step: int | None = None
     is_completed: bool = True
+    phase: Phase = Phase.STEP
+    rank: Rank | None = None
+    loss: float | None = None
+    grad_norm: float | None = None
+    step_s: float | None = None
+    throughput: float | None = None
+    tokens: int | None = None
+    where: LogRef | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -218,14 +250,6 @@ Observation = LogLine | StepProgress | StepTiming | Heartbeat | SchedulerState |
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LogRef:
-    """A place in a log; `line` counts from 1."""
-
-    file: str
-    line: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
     """A line that a signature (or a parsed traceback) explains.
 
@@ -255,6 +279,7 @@ class Evidence:
     does_not_prove: str = ""
     maturity: str = "stable"
     excuses: tuple[FailureName, ...] = ()
+    excuses_earlier_only: bool = False
     is_survived: bool = False
     steps_before: int = 0
 

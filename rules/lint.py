@@ -122,7 +122,7 @@ def _in_words(kind: str, message: str, path: Path, value: object) -> tuple[str, 
 
 _KEYS = (
     "id", "kind", "title", "failure", "role", "maturity", "severity", "streams", "source", "does_not_prove",
-    "match", "table", "action", "accuses", "excuses", "supersedes", "event", "tests", "any", "unless", "regex",
+    "match", "table", "action", "accuses", "excuses", "excuses_when", "repeats", "at_least", "supersedes", "event", "tests", "any", "unless", "regex",
     "text", "since", "fires", "silent", "line", "captures", "by", "rows", "dissent",
 )  # fmt: skip
 _MISSING = {
@@ -168,6 +168,8 @@ def _check(one: Parsed, known: frozenset[str]) -> list[Problem]:
         out.append(source.problem(path, what, fix, signature.id))
 
     named = [("failure",)] if signature.table is None else [("table", "rows", k, "failure") for k in signature.table.rows]
+    if signature.repeats is not None:
+        named.append(("repeats", "failure"))
     for path, failure in [*zip(named, signature.failures(), strict=True),
                           *((("excuses", i), f) for i, f in enumerate(signature.excuses))]:  # fmt: skip
         if failure not in known:

@@ -76,6 +76,14 @@ class Table(_Strict):
     rows: dict[str, Row] = Field(min_length=1, max_length=1000)
 
 
+class Repeats(_Strict):
+    """What many of these lines by one writer mean, where one alone means something else."""
+
+    at_least: int = Field(ge=2, le=10_000)
+    failure: str
+    role: Role = Role.SYMPTOM
+
+
 class Fires(_Strict):
     line: Line
     captures: dict[str, str] = Field(default_factory=dict)
@@ -111,6 +119,10 @@ class Signature(_Strict):
         "writer", description="which node a match points to: the line's host, the captured node or peer, or none"
     )
     excuses: list[str] = Field(default_factory=list, description="failures a benign match explains away")
+    excuses_when: Literal["any", "earlier"] = Field(
+        "any", description="which lines of the file it excuses: all, or only those before it"
+    )
+    repeats: Repeats | None = None
     supersedes: list[str] = Field(default_factory=list, description="signatures that lose on the same line")
     event: Literal["", "step", "checkpoint_begun", "checkpoint_completed", "evaluation", "initialising",
                    "data_stall", "completed"] = ""  # fmt: skip
@@ -122,6 +134,8 @@ class Signature(_Strict):
             yield self.failure
         else:
             yield from (row.failure for row in self.table.rows.values())
+        if self.repeats is not None:
+            yield self.repeats.failure
 
 
 def signature_json_schema() -> dict[str, Any]:

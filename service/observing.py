@@ -125,6 +125,10 @@ class Intake:
                 case SchedulerState() as seen:
                     self.put_attempt(_restated(state.attempts[seen.attempt].seen, seen, now))
                     continue
+                case LogLine() as seen:
+                    line = seen if seen.number > 0 else self._numbered(seen)
+                    self._loop.observe_lines(line.attempt, [line])
+                    continue
                 case StepProgress(is_completed=True) as seen:
                     attempt = state.attempts[seen.attempt]
                     events = course.after_progress(state, attempt, seen.step, seen.checkpoint_step, now)

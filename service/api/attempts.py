@@ -73,11 +73,11 @@ class AttemptAsk(Ask):
     account: Name = ""
     partition: Name | None = None
     namespace: Name | None = None
-    allocated_nodes: Nodes = []
-    rank_to_node: dict[Annotated[str, Field(pattern=r"^\d{1,7}$")], Node] = {}
+    allocated_nodes: Nodes = Field(default=[])
+    rank_to_node: dict[Annotated[str, Field(pattern=r"^\d{1,7}$")], Node] = Field(default={})
     requested_nodes: Count | None = None
     gpus_per_node: Count | None = None
-    user_exclusions: Nodes = []
+    user_exclusions: Nodes = Field(default=[])
     requeueable: bool | None = None
     time_limit_s: float | None = Field(
         default=None, gt=0, validation_alias=AliasChoices("time_limit_s", "time_limit")
@@ -89,7 +89,7 @@ class AttemptAsk(Ask):
     exit_code: int | None = Field(default=None, ge=-(2**31), le=2**31)
     signal: int | None = Field(default=None, ge=0, le=128)
     actor: Name = ""
-    failed_nodes: Nodes = []
+    failed_nodes: Nodes = Field(default=[])
     started_at: Moment | None = None
     cluster_nodes: Count | None = None
     partition_nodes: Count | None = None

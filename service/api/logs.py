@@ -1,5 +1,5 @@
 # Copyright The Relight authors. SPDX-License-Identifier: Apache-2.0
-"""`POST /v1/logs/ndjson`: log lines in bulk, read without a model per line and bounded after decompression."""
+"""`POST /v1/logs/ndjson`: log lines in bulk, without a model per line, bounded after decompression."""
 
 from __future__ import annotations
 

@@ -168,11 +168,11 @@ def send_signals(body: SignalBatch, caller: Caller, app: App) -> SignalResults:
         places.append(index)
         signals.append(_signal(said, cluster))
     _refuse_foreign(app, signals, caller.cluster)
-    for index, signal, fate in zip(
+    for index, signal, item in zip(
         places, signals, app.intake.accept_signals(signals, caller.client), strict=True
     ):
         results[index] = SignalResult(
-            index=index, source_event_id=signal.source_event_id, status=fate.fate, detail=fate.detail
+            index=index, source_event_id=signal.source_event_id, status=item.fate, detail=item.detail
         )
     told = [one for one in results if one is not None]
     counts = {fate: sum(one.status == fate for one in told) for fate in Fate}
@@ -229,7 +229,8 @@ def _observation(said: SignalAsk) -> Observation | None:
     if said.log is not None:
         return LogLine(
             attempt=attempt, file=said.log.file, number=said.log.number, stream=said.log.stream,
-            text=said.log.text, at=at, node=_node(said), rank=Rank(said.rank) if said.rank is not None else None,
+            text=said.log.text, at=at, node=_node(said),
+            rank=Rank(said.rank) if said.rank is not None else None,
         )  # fmt: skip
     if said.progress is not None:
         return StepProgress(
