@@ -159,9 +159,13 @@ class CrashDetector:
         files = self._files.get(attempt, {})
         logs = [_as_log(name, file) for name, file in sorted(files.items())]
         return diagnose(
-            logs, self._signatures, self._progress, self._taxonomy,
-            scheduler=self._scheduler.get(attempt), rank_to_node=self._placed.get(attempt),
-        )  # fmt: skip
+            logs,
+            self._signatures,
+            self._progress,
+            self._taxonomy,
+            scheduler=self._scheduler.get(attempt),
+            rank_to_node=self._placed.get(attempt),
+        )
 
     def anomaly(self, attempt: AttemptId, at: datetime) -> Anomaly | None:
         """A crash anomaly if the logs now claim a failure; `onset_at` is the root line's own time."""
@@ -170,9 +174,15 @@ class CrashDetector:
             return None
         onset = said.root.at if said.root.at is not None and said.root.at <= at else at
         return Anomaly(
-            attempt=attempt, kind=AnomalyKind.CRASH, detector=self.name, onset_at=onset, detected_at=at, score=1.0,
-            evidence=(LogRef(file=said.root.where.file, line=said.root.where.line),), summary=said.summary,
-        )  # fmt: skip
+            attempt=attempt,
+            kind=AnomalyKind.CRASH,
+            detector=self.name,
+            onset_at=onset,
+            detected_at=at,
+            score=1.0,
+            evidence=(LogRef(file=said.root.where.file, line=said.root.where.line),),
+            summary=said.summary,
+        )
 
     def forget(self, attempt: AttemptId) -> None:
         for store in (self._files, self._scheduler, self._placed):
@@ -186,9 +196,13 @@ def _as_log(name: str, file: _File) -> LogText:
     lines = [kept[n] for n in sorted(kept)]
     first = lines[0]
     return LogText(
-        name, first.stream, [line.text.encode("utf-8", "surrogateescape") for line in lines],
-        [line.number for line in lines], first.node, first.rank,
-    )  # fmt: skip
+        name,
+        first.stream,
+        [line.text.encode("utf-8", "surrogateescape") for line in lines],
+        [line.number for line in lines],
+        first.node,
+        first.rank,
+    )
 
 
 def _in_order(file: _File) -> Iterable[LogLine]:

@@ -52,16 +52,50 @@ _EXCEPTIONS: dict[str, tuple[str, Role, Action | None]] = {
     "BlockingIOError": ("process_limit_reached", Role.ROOT, None),
 }
 _SECONDARY = frozenset(
-    "ChildFailedError SignalException ProcessExitedException ProcessRaisedException CalledProcessError SystemExit "
-    "RayTaskError ActorDiedError RayActorError BrokenProcessPool DistBackendError DistNetworkError DistStoreError "
-    "TrainingFailedError RuntimeWarning UserWarning FutureWarning DeprecationWarning ResourceWarning TemplatedWarning".split()
+    [
+        "ChildFailedError",
+        "SignalException",
+        "ProcessExitedException",
+        "ProcessRaisedException",
+        "CalledProcessError",
+        "SystemExit",
+        "RayTaskError",
+        "ActorDiedError",
+        "RayActorError",
+        "BrokenProcessPool",
+        "DistBackendError",
+        "DistNetworkError",
+        "DistStoreError",
+        "TrainingFailedError",
+        "RuntimeWarning",
+        "UserWarning",
+        "FutureWarning",
+        "DeprecationWarning",
+        "ResourceWarning",
+        "TemplatedWarning",
+    ]
 )
-_VAGUE = frozenset("TimeoutError InternalError XlaRuntimeError JaxRuntimeError AcceleratorError".split())
+_VAGUE = frozenset(
+    ["TimeoutError", "InternalError", "XlaRuntimeError", "JaxRuntimeError", "AcceleratorError"]
+)
 _CUT: tuple[tuple[re.Pattern[str], str], ...] = (
-    (re.compile(r"load_checkpoint|_load_from_checkpoint|dist_checkpointing/.*load|restore_checkpoint|load_state_dict|torch_load"), "checkpoint_load_failed"),
-    (re.compile(r"save_checkpoint|_save_checkpoint|dist_checkpointing/.*save|save_model"), "checkpoint_write_failed"),
-    (re.compile(r"huggingface_hub/|datasets/load\.py|transformers/utils/hub\.py|cached_file|hf_hub_download"), "hub_unreachable"),
-)  # fmt: skip
+    (
+        re.compile(
+            r"load_checkpoint|_load_from_checkpoint|dist_checkpointing/.*load|restore_checkpoint|load_state_dict|torch_load"
+        ),
+        "checkpoint_load_failed",
+    ),
+    (
+        re.compile(r"save_checkpoint|_save_checkpoint|dist_checkpointing/.*save|save_model"),
+        "checkpoint_write_failed",
+    ),
+    (
+        re.compile(
+            r"huggingface_hub/|datasets/load\.py|transformers/utils/hub\.py|cached_file|hf_hub_download"
+        ),
+        "hub_unreachable",
+    ),
+)
 
 
 class Lines(Sequence[Message]):
@@ -135,7 +169,9 @@ class LogEvidence:
         return any(s.event == "completed" for s in self.steps)
 
 
-def read_evidence(log: LogText, signatures: RuleSet, progress: RuleSet, *, base: int = 0, first: int = 0) -> LogEvidence:
+def read_evidence(
+    log: LogText, signatures: RuleSet, progress: RuleSet, *, base: int = 0, first: int = 0
+) -> LogEvidence:
     """Everything that a log says about a failure.
 
     Shapes: `base` is added to line indexes to give `Evidence.order`; lines before `first` are left out.
@@ -177,21 +213,46 @@ def _counted(evidence: list[Evidence], signatures: RuleSet) -> list[Evidence]:
 def _from_hit(log: LogText, lines: Lines, index: int, hit: Hit, base: int) -> Evidence:
     signature = hit.signature
     return _evidence(
-        log, lines, index, base,
-        signature=SignatureId(hit.name), title=hit.title, failure=FailureName(hit.failure), role=hit.role,
-        severity=hit.severity, captures=hit.captures, span=hit.span, action=hit.action,
-        accuses=signature.accuses, does_not_prove=hit.does_not_prove, maturity=signature.maturity,
+        log,
+        lines,
+        index,
+        base,
+        signature=SignatureId(hit.name),
+        title=hit.title,
+        failure=FailureName(hit.failure),
+        role=hit.role,
+        severity=hit.severity,
+        captures=hit.captures,
+        span=hit.span,
+        action=hit.action,
+        accuses=signature.accuses,
+        does_not_prove=hit.does_not_prove,
+        maturity=signature.maturity,
         excuses=tuple(FailureName(f) for f in signature.excuses),
         excuses_earlier_only=signature.excuses_when == "earlier",
-    )  # fmt: skip
+    )
 
 
 def _evidence(
-    log: LogText, lines: Lines, index: int, base: int, *, signature: SignatureId, title: str, failure: FailureName,
-    role: Role, severity: Severity, captures: Captures, span: tuple[int, int], action: Action | None, accuses: str,
-    does_not_prove: str, maturity: str = "stable", excuses: tuple[FailureName, ...] = (),
+    log: LogText,
+    lines: Lines,
+    index: int,
+    base: int,
+    *,
+    signature: SignatureId,
+    title: str,
+    failure: FailureName,
+    role: Role,
+    severity: Severity,
+    captures: Captures,
+    span: tuple[int, int],
+    action: Action | None,
+    accuses: str,
+    does_not_prove: str,
+    maturity: str = "stable",
+    excuses: tuple[FailureName, ...] = (),
     excuses_earlier_only: bool = False,
-) -> Evidence:  # fmt: skip
+) -> Evidence:
     prefix = lines.prefix(index)
     rank = prefix.rank if prefix.rank is not None else log.rank
     if rank is None and prefix.task is not None and captures.get("local_rank", 0) == 0:
@@ -202,13 +263,27 @@ def _evidence(
     if prefix.group is not None and "group" not in captures:
         captures = {**captures, "group": prefix.group}
     return Evidence(
-        signature=signature, title=title, failure=failure, role=role, severity=severity,
-        where=LogRef(file=log.name, line=log.numbers[index]), order=base + index, stream=log.stream,
-        text=log.lines[index][:MAX_TEXT].decode("utf-8", "replace"), at=lines.near_time(index), rank=rank,
-        node=prefix.host or log.node, captures=captures, span=span, action=action, accuses_node=accuses,
-        does_not_prove=does_not_prove, maturity=maturity, excuses=excuses,
+        signature=signature,
+        title=title,
+        failure=failure,
+        role=role,
+        severity=severity,
+        where=LogRef(file=log.name, line=log.numbers[index]),
+        order=base + index,
+        stream=log.stream,
+        text=log.lines[index][:MAX_TEXT].decode("utf-8", "replace"),
+        at=lines.near_time(index),
+        rank=rank,
+        node=prefix.host or log.node,
+        captures=captures,
+        span=span,
+        action=action,
+        accuses_node=accuses,
+        does_not_prove=does_not_prove,
+        maturity=maturity,
+        excuses=excuses,
         excuses_earlier_only=excuses_earlier_only,
-    )  # fmt: skip
+    )
 
 
 # ------------------------------------------------------------------ tracebacks
@@ -269,12 +344,21 @@ def _from_traceback(
         role = Role.SYMPTOM
     title = f"{traceback.exception}: {traceback.message}"[:200].strip(": ")
     return _evidence(
-        log, lines, end, base,
-        signature=SignatureId("python.exception"), title=title, failure=FailureName(failure), role=role,
-        severity=Severity.ERROR, captures={"exception": named, "message": traceback.message[:300]},
-        span=(0, len(log.lines[end])), action=action, accuses="none",
+        log,
+        lines,
+        end,
+        base,
+        signature=SignatureId("python.exception"),
+        title=title,
+        failure=FailureName(failure),
+        role=role,
+        severity=Severity.ERROR,
+        captures={"exception": named, "message": traceback.message[:300]},
+        span=(0, len(log.lines[end])),
+        action=action,
+        accuses="none",
         does_not_prove="that the program is at fault: an exception may repeat what a device or a peer did",
-    )  # fmt: skip
+    )
 
 
 def _cut_evidence(log: LogText, lines: Lines, traceback: Traceback, base: int) -> Evidence | None:
@@ -289,11 +373,21 @@ def _cut_evidence(log: LogText, lines: Lines, traceback: Traceback, base: int) -
                 failure, role = known, Role.SYMPTOM
                 break
     return _evidence(
-        log, lines, traceback.end, base,
-        signature=SignatureId("python.traceback_cut"), title=title, failure=FailureName(failure), role=role,
-        severity=Severity.ERROR, captures={}, span=(0, 0), action=Action.RESTART, accuses="none",
+        log,
+        lines,
+        traceback.end,
+        base,
+        signature=SignatureId("python.traceback_cut"),
+        title=title,
+        failure=FailureName(failure),
+        role=role,
+        severity=Severity.ERROR,
+        captures={},
+        span=(0, 0),
+        action=Action.RESTART,
+        accuses="none",
         does_not_prove="what was raised: the text ends before the exception",
-    )  # fmt: skip
+    )
 
 
 # ------------------------------------------------------------------ progress around evidence
@@ -334,12 +428,19 @@ def _with_progress(
     done = [s for s in before if s is not None]
     spread = (max(done) - min(done) if done else 0) or (max(done) if done else 0)
     after = [
-        s for s in steps[bisect_right(positions, index) :]
+        s
+        for s in steps[bisect_right(positions, index) :]
         if s.event == "step" and not any(h.failure == evidence.failure for h in at_line.get(s.index, ()))
-    ]  # fmt: skip
+    ]
     numbered = {s.step for s in after if s.step is not None}
-    survived = len(numbered) >= _SURVIVED_STEPS or len(after) - len(numbered) >= _SURVIVED_EVENTS and not numbered
-    return replace(evidence, is_survived=survived, steps_before=max(spread, max(done, default=0), len(before) - len(done)))
+    survived = len(numbered) >= _SURVIVED_STEPS or (
+        len(after) - len(numbered) >= _SURVIVED_EVENTS and not numbered
+    )
+    return replace(
+        evidence,
+        is_survived=survived,
+        steps_before=max(spread, max(done, default=0), len(before) - len(done)),
+    )
 
 
 def _folded(found: Sequence[tuple[int, Evidence]]) -> list[Evidence]:
@@ -354,7 +455,20 @@ def _folded(found: Sequence[tuple[int, Evidence]]) -> list[Evidence]:
 
 def _captured(e: Evidence) -> tuple[object, ...]:
     """Captures that make two claims different ones."""
-    keys = ("node", "nodes", "peer", "pci", "exit_code", "local_rank", "rank", "op", "tasks", "previous_xid", "comm", "device")
+    keys = (
+        "node",
+        "nodes",
+        "peer",
+        "pci",
+        "exit_code",
+        "local_rank",
+        "rank",
+        "op",
+        "tasks",
+        "previous_xid",
+        "comm",
+        "device",
+    )
     return tuple(e.captures.get(k) for k in keys)
 
 

@@ -6,12 +6,17 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 
 from relight.types import NodeName, Rank
 
 _MAX_LAYERS = 10
-_MONTHS = {m: i for i, m in enumerate("jan feb mar apr may jun jul aug sep oct nov dec".split(), 1)}
+_MONTHS = {
+    m: i
+    for i, m in enumerate(
+        ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"], 1
+    )
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,10 +95,10 @@ def _dated(found: re.Match[str], seen: Prefix, year: int | None) -> Prefix:
     used = (int(full) + (2000 if len(full) == 2 else 0)) if full else year
     if used is None:
         return _stamped(seen, None, found)
-    hms = [int(p) for p in found["hms"].split(":")]
+    hour, minute, second = (int(p) for p in found["hms"].split(":"))
     fraction = int(((groups.get("fraction") or "") + "000000")[:6])
     try:
-        at = datetime(used, month, int(found["day"]), *hms, fraction, tzinfo=UTC)
+        at = datetime(used, month, int(found["day"]), hour, minute, second, fraction, tzinfo=UTC)
     except ValueError:
         return _stamped(seen, None, found)
     return _stamped(seen, at, found)
@@ -141,7 +146,7 @@ def _kmsg(found: re.Match[str], seen: Prefix, _: int | None) -> Prefix:
 def _epoch(found: re.Match[str], seen: Prefix, _: int | None) -> Prefix:
     return replace(
         seen,
-        at=seen.at or datetime(1970, 1, 1, tzinfo=timezone.utc) + timedelta(seconds=float(found["epoch"])),
+        at=seen.at or datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=float(found["epoch"])),
     )
 
 

@@ -13,7 +13,8 @@ from relight.types import NodeName, Rank, Stream
 MAX_LINE_BYTES = 64_000
 _ANSI = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
 _STARTS_ANEW = re.compile(
-    rb"^(?:\[|\(|\{|Traceback|\s{2,}File |[EWIF]\d{3,4} |\d{2,4}[-/:]\d\d|\w+Error|\w+:\d+:\d+ |[A-Z]{4,}:|<\d)"
+    rb"^(?:\[|\(|\{|Traceback|\s{2,}File |[EWIF]\d{3,4} |\d{2,4}[-/:]\d\d|\w+Error|\w+:\d+:\d+ "
+    rb"|[A-Z]{4,}:|<\d)"
 )
 _WRAP_WIDTHS = range(60, 400)
 _WRAP_MAX_LINES = 20_000

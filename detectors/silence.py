@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
+from itertools import pairwise
 from statistics import median
 
 from detectors.evidence import Lines, LogEvidence
@@ -24,7 +25,8 @@ def silence_before_order(read: Sequence[LogEvidence]) -> Evidence | None:
     Errors: none; without time stamps, or without an order to end, nothing is claimed.
     """
     ordered_at = min(
-        (e.at for r in read for e in r.evidence if e.failure in STOP_ORDERS and e.at is not None), default=None
+        (e.at for r in read for e in r.evidence if e.failure in STOP_ORDERS and e.at is not None),
+        default=None,
     )
     if ordered_at is None:
         return None
@@ -36,7 +38,7 @@ def silence_before_order(read: Sequence[LogEvidence]) -> Evidence | None:
         stamps = _stamps(one, ordered_at)
         if len(stamps) <= _MIN_GAPS:
             continue
-        gaps = [(b - a).total_seconds() for (a, _), (b, _) in zip(stamps, stamps[1:], strict=False)]
+        gaps = [(b - a).total_seconds() for (a, _), (b, _) in pairwise(stamps)]
         usual = max(usual, timedelta(seconds=median(gaps)))
         if last is None or stamps[-1][0] > last[0]:
             last = (stamps[-1][0], one, stamps[-1][1])
@@ -48,7 +50,7 @@ def silence_before_order(read: Sequence[LogEvidence]) -> Evidence | None:
 def _stamps(one: LogEvidence, before: datetime) -> list[tuple[datetime, int]]:
     """Times and indexes of the last training lines, in order, up to the order to end."""
     lines = Lines(one.log)
-    out = []
+    out: list[tuple[datetime, int]] = []
     for step in one.steps[-_TAIL:]:
         at = lines.prefix(step.index).at
         if at is not None and at <= before and (not out or at >= out[-1][0]):

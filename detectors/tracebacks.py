@@ -76,8 +76,12 @@ def terminal_at(messages: Sequence[Message], index: int) -> Traceback | None:
     if not is_block:
         return None
     return Traceback(
-        end=index, exception=found["exception"], message=(found["message"] or "").strip(), frames=frames, is_caused=is_caused
-    )  # fmt: skip
+        end=index,
+        exception=found["exception"],
+        message=(found["message"] or "").strip(),
+        frames=frames,
+        is_caused=is_caused,
+    )
 
 
 def cut_traceback(messages: Sequence[Message], header: int) -> Traceback | None:
@@ -105,7 +109,7 @@ def cut_traceback(messages: Sequence[Message], header: int) -> Traceback | None:
 
 
 def _frames_before(messages: Sequence[Message], index: int) -> tuple[tuple[Frame, ...], bool, bool]:
-    """Frames above a terminal line, whether a chain marker stands above them, whether it is a traceback at all."""
+    """Frames above a terminal line, whether a chain marker stands above them, and whether it is one at all."""
     writer = _writer(messages[index].prefix)
     frames: list[Frame] = []
     is_block = False

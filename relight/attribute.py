@@ -30,8 +30,18 @@ from relight.types import (
 
 # Orders to end: what a program says after one of these is how it died, not why.
 STOP_ORDERS = frozenset(
-    map(FailureName, ("time_limit", "preempted", "user_cancelled", "external_sigterm", "terminal_hangup",
-                      "node_removed", "pod_evicted_by_taint"))  # fmt: skip
+    map(
+        FailureName,
+        (
+            "time_limit",
+            "preempted",
+            "user_cancelled",
+            "external_sigterm",
+            "terminal_hangup",
+            "node_removed",
+            "pod_evicted_by_taint",
+        ),
+    )
 )
 # Orders that a person may give *because* of a failure: earlier claims explain them.
 _ANSWERS = frozenset(map(FailureName, ("user_cancelled", "external_sigterm", "terminal_hangup")))
@@ -83,7 +93,7 @@ class BuiltinAttributor:
 def attribute(evidence: Sequence[Evidence], taxonomy: Taxonomy, facts: AttemptFacts) -> Attribution:
     """Name the failure that explains the others.
 
-    Shapes: evidence of one attempt, any order; the verdict carries its root line and every loser with the reason.
+    Shapes: evidence of one attempt, any order; the verdict has its root line and every loser with the reason.
     Errors: KeyError if a signature names a failure that the taxonomy lacks (lint refuses such sets).
     Source: policy.md, precedence; depth is causal (hardware under driver under library under report).
     """
@@ -129,16 +139,24 @@ def _standing(
     excuses = [(e, set(e.excuses)) for e in ordered if e.role is Role.BENIGN and e.excuses]
     order = next(
         (
-            e for e in ordered
-            if e.failure in STOP_ORDERS and e.role in {Role.ROOT, Role.SYMPTOM} and e.signature != _STEP_ENDED
+            e
+            for e in ordered
+            if e.failure in STOP_ORDERS
+            and e.role in {Role.ROOT, Role.SYMPTOM}
+            and e.signature != _STEP_ENDED
             and not (e.failure == _SIGTERM and any(o.signature in {_ENDING, _STEP_ENDED} for o in ordered))
         ),
         None,
-    )  # fmt: skip
+    )
     killed = min(
-        (e for e in ordered if e.failure == _KILLED and e.at is not None and e.captures.get("exit_code") is not None),
-        key=lambda e: (e.at, e.order), default=None,
-    )  # fmt: skip
+        (
+            e
+            for e in ordered
+            if e.failure == _KILLED and e.at is not None and e.captures.get("exit_code") is not None
+        ),
+        key=lambda e: (e.at, e.order),
+        default=None,
+    )
     is_step_ending = any(e.signature in {_ENDING, _STEP_ENDED} for e in ordered)
     out: list[Evidence] = []
     for e in ordered:
@@ -156,7 +174,9 @@ def _standing(
         elif e.failure == _SIGTERM and is_step_ending:
             losers.append(_lost(e, "the scheduler sent it while it ended the step"))
         elif killed is not None and _is_echo(e, taxonomy) and _precedes(killed, e):
-            losers.append(_lost(e, f"came after a worker was killed ({killed.where.file}:{killed.where.line})"))
+            losers.append(
+                _lost(e, f"came after a worker was killed ({killed.where.file}:{killed.where.line})")
+            )
         elif order is not None and _is_after(e, order, taxonomy):
             losers.append(_lost(e, f"came after the order to end: {order.title}"))
         elif e.failure in _KILLS and e.signature != _STEP_ENDED and _ended_before(e, ordered):
@@ -222,7 +242,11 @@ def _answers_a_claim(e: Evidence, claims: Iterable[Evidence]) -> bool:
         c.failure not in STOP_ORDERS
         and (
             any(_precedes(c, o) for o in orders)
-            or (e.failure == _SIGTERM and c.failure not in _ECHOES and not any(_precedes(o, c) for o in orders))
+            or (
+                e.failure == _SIGTERM
+                and c.failure not in _ECHOES
+                and not any(_precedes(o, c) for o in orders)
+            )
         )
         for c in claims
     )
@@ -248,7 +272,11 @@ def _lost(e: Evidence, reason: str) -> Loser:
 def _status(winner: Evidence, claims: Sequence[Evidence], is_backed: bool) -> EvidenceStatus:
     if winner.role is Role.ROOT or winner.failure in STOP_ORDERS:
         return EvidenceStatus.ESTABLISHED
-    if winner.failure == _OOM_KILLED and winner.stream.is_independent and any(c.failure == _KILLED for c in claims):
+    if (
+        winner.failure == _OOM_KILLED
+        and winner.stream.is_independent
+        and any(c.failure == _KILLED for c in claims)
+    ):
         return EvidenceStatus.ESTABLISHED  # the limit was reached, and a process got SIGKILL: two witnesses
     others = {c.signature for c in claims if c.failure == winner.failure}
     if is_backed or len(others) > 1:
@@ -257,7 +285,7 @@ def _status(winner: Evidence, claims: Sequence[Evidence], is_backed: bool) -> Ev
 
 
 def _progress(winner: Evidence, facts: AttemptFacts) -> Progress:
-    """Whether the log shows completed steps: seen steps are progress, no understood line is not the lack of it."""
+    """Whether the log shows completed steps; that no line was understood is not the lack of them."""
     if winner.steps_before > 0 or (facts.last_step or 0) > 0:
         return Progress.YES
     return Progress.UNKNOWN
@@ -267,7 +295,9 @@ def _without_claim(
     ordered: Sequence[Evidence], taxonomy: Taxonomy, losers: list[Loser], facts: AttemptFacts
 ) -> Attribution:
     """No cause stands: healthy, or ended without saying why."""
-    backing = [e for e in ordered if e.role is Role.CONFIRMATION and e.failure != NO_FAILURE and not e.is_survived]
+    backing = [
+        e for e in ordered if e.role is Role.CONFIRMATION and e.failure != NO_FAILURE and not e.is_survived
+    ]
     if backing:
         root = min(backing, key=lambda e: (taxonomy[e.failure].depth, e.order))
         return Attribution(
@@ -283,9 +313,10 @@ def _without_claim(
             last_step=facts.last_step,
         )
     teardown = [
-        e for e in ordered
+        e
+        for e in ordered
         if e.role is Role.TEARDOWN and not e.is_survived and e.severity in {Severity.ERROR, Severity.CRITICAL}
-    ]  # fmt: skip
+    ]
     if teardown and not facts.is_completed:
         return Attribution(
             failure=CAUSE_NOT_IN_LOG,

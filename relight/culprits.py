@@ -13,14 +13,22 @@ VICTIMS_REPORT = frozenset(
     map(
         FailureName,
         (
-            "nccl_collective_timeout", "nccl_early_timeout", "collective_desync", "remote_peer_exited",
-            "barrier_timeout_at_checkpoint", "rendezvous_lost", "rendezvous_unreachable", "silent_hang",
-        ),  # fmt: skip
+            "nccl_collective_timeout",
+            "nccl_early_timeout",
+            "collective_desync",
+            "remote_peer_exited",
+            "barrier_timeout_at_checkpoint",
+            "rendezvous_lost",
+            "rendezvous_unreachable",
+            "silent_hang",
+        ),
     )
 )
 _ALL_RANKS_FAIL = frozenset(map(FailureName, ("time_limit", "preempted", "user_cancelled", "node_removed")))
 _KILLED = FailureName("killed_unconfirmed")
-_KILLS_WORKERS = frozenset(map(FailureName, ("host_oom_killed", "host_oom_other_process", "node_memory_pressure")))
+_KILLS_WORKERS = frozenset(
+    map(FailureName, ("host_oom_killed", "host_oom_other_process", "node_memory_pressure"))
+)
 # A value that the next all-reduce hands to everybody: once several ranks show it, none can be told from it.
 _SPREADS = frozenset({FailureName("nan_gradient")})
 _MAX_NODES = 64
@@ -44,7 +52,9 @@ def culprit_ranks(
             out.setdefault(rank)
     if not out and failure in _KILLS_WORKERS:
         # The kernel names a process, the launcher the rank that got the signal.
-        return tuple(dict.fromkeys(r for c in claims if c.failure == _KILLED for r in _accused_ranks(c, rank_to_node)))
+        return tuple(
+            dict.fromkeys(r for c in claims if c.failure == _KILLED for r in _accused_ranks(c, rank_to_node))
+        )
     return () if failure in _SPREADS and len(out) > 1 else tuple(out)
 
 
@@ -119,9 +129,13 @@ def suspects_of(
             independent = e.stream.is_independent or bool(known and known.is_independent)
             gpu = e.captures.get("pci") or e.captures.get("uuid") or e.captures.get("gpu")
             out[node] = Suspect(
-                node=node, rank=e.rank, gpu=str(gpu) if gpu is not None else None, is_independent=independent,
-                score=1.0 if independent else 0.7, reason=f"{e.title} ({e.where.file}:{e.where.line})",
-            )  # fmt: skip
+                node=node,
+                rank=e.rank,
+                gpu=str(gpu) if gpu is not None else None,
+                is_independent=independent,
+                score=1.0 if independent else 0.7,
+                reason=f"{e.title} ({e.where.file}:{e.where.line})",
+            )
             if len(out) >= _MAX_NODES:
                 return tuple(out.values())
     return tuple(out.values())

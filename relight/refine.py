@@ -50,9 +50,10 @@ def refined(
 def _desync(scene: Scene) -> Refined | None:
     """Ranks of one group that wait in *different* collectives have parted ways in the program."""
     waits = [
-        c for c in scene.claims
+        c
+        for c in scene.claims
         if c.failure == scene.winner.failure and c.rank is not None and {"op", "seq"} <= c.captures.keys()
-    ]  # fmt: skip
+    ]
     first: dict[int, Evidence] = {}
     for c in waits:
         first.setdefault(c.rank or 0, c)
@@ -80,7 +81,8 @@ def _early(scene: Scene) -> Refined | None:
     if not never and not (seqs and max(seqs) <= EARLY_SEQUENCE):
         return None
     return Refined(
-        failure=FailureName("nccl_early_timeout"), reason="the first collectives of a communicator never finished"
+        failure=FailureName("nccl_early_timeout"),
+        reason="the first collectives of a communicator never finished",
     )
 
 
@@ -100,27 +102,34 @@ def _twice_on_one_port(scene: Scene) -> Refined | None:
     if host is None or events < PORT_EVENTS:
         return None
     return Refined(
-        failure=scene.winner.failure, action=Action.RESTART_EXCLUDING, reason=f"{events} port errors on {host}"
+        failure=scene.winner.failure,
+        action=Action.RESTART_EXCLUDING,
+        reason=f"{events} port errors on {host}",
     )
 
 
 def _drained_for_it(scene: Scene) -> Refined | None:
     """A launch failure whose node the scheduler has drained leaves no doubt where it lies."""
     named = {c.captures.get("node") for c in scene.evidence if c.failure == scene.winner.failure}
-    files = {c.where.file for c in scene.evidence if c.failure == scene.winner.failure and c.captures.get("node")}
+    files = {
+        c.where.file for c in scene.evidence if c.failure == scene.winner.failure and c.captures.get("node")
+    }
     if len(files) < 2 or len(named - {None}) != 1:
         return None
     return Refined(
-        failure=scene.winner.failure, action=Action.RESTART_EXCLUDING,
+        failure=scene.winner.failure,
+        action=Action.RESTART_EXCLUDING,
         reason=f"{scene.winner.title}; the scheduler drained the node for it",
-    )  # fmt: skip
+    )
 
 
 def _ce_storm(scene: Scene) -> Refined | None:
     lines = sum(c.count for c in scene.evidence if c.failure == scene.winner.failure)
     if lines >= CE_STORM_LINES:
         return None
-    return Refined(failure=FailureName("none"), action=Action.CONTINUE, reason="a few corrected memory errors")
+    return Refined(
+        failure=FailureName("none"), action=Action.CONTINUE, reason="a few corrected memory errors"
+    )
 
 
 def _peer_that_left(scene: Scene) -> Refined | None:
@@ -132,9 +141,11 @@ def _peer_that_left(scene: Scene) -> Refined | None:
             continue
         if e.role is Role.TEARDOWN:
             return Refined(
-                failure=FailureName("cause_not_in_log"), root=e, action=Action.RESTART,
+                failure=FailureName("cause_not_in_log"),
+                root=e,
+                action=Action.RESTART,
                 reason=f"rank {e.rank} left with exit code {code} and said nothing; the others only lost it",
-            )  # fmt: skip
+            )
     return None
 
 

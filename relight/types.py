@@ -253,10 +253,11 @@ Observation = LogLine | StepProgress | StepTiming | Heartbeat | SchedulerState |
 class Evidence:
     """A line that a signature (or a parsed traceback) explains.
 
-    `order` is the position in the attempt's whole input: comparable within one file, and across
-    files only where `at` is known. `is_survived`: training went on after it; `steps_before`: how many steps
-    the writer had completed by then, as far as the log shows. `rank` and `node` are those of the writer, `captures` hold what
-    the line says of others. `count` is how many such lines were folded into this one.
+    `order` is the position in the attempt's whole input: comparable within one file, and across files
+    only where `at` is known. `is_survived`: training went on after it; `steps_before`: how many
+    steps the writer had completed by then, as far as the log shows. `rank` and `node` are those of the
+    writer, `captures` hold what the line says of others. `count` is how many such lines were folded into
+    this one.
     """
 
     signature: SignatureId

@@ -121,10 +121,40 @@ def _in_words(kind: str, message: str, path: Path, value: object) -> tuple[str, 
 
 
 _KEYS = (
-    "id", "kind", "title", "failure", "role", "maturity", "severity", "streams", "source", "does_not_prove",
-    "match", "table", "action", "accuses", "excuses", "excuses_when", "repeats", "at_least", "supersedes", "event", "tests", "any", "unless", "regex",
-    "text", "since", "fires", "silent", "line", "captures", "by", "rows", "dissent",
-)  # fmt: skip
+    "id",
+    "kind",
+    "title",
+    "failure",
+    "role",
+    "maturity",
+    "severity",
+    "streams",
+    "source",
+    "does_not_prove",
+    "match",
+    "table",
+    "action",
+    "accuses",
+    "excuses",
+    "excuses_when",
+    "repeats",
+    "at_least",
+    "supersedes",
+    "event",
+    "tests",
+    "any",
+    "unless",
+    "regex",
+    "text",
+    "since",
+    "fires",
+    "silent",
+    "line",
+    "captures",
+    "by",
+    "rows",
+    "dissent",
+)
 _MISSING = {
     "does_not_prove": "say what a match must not be taken for",
     "tests": "add tests.fires and tests.silent: a signature loads only if its examples pass",
@@ -167,18 +197,28 @@ def _check(one: Parsed, known: frozenset[str]) -> list[Problem]:
     def say(path: Path, what: str, fix: str) -> None:
         out.append(source.problem(path, what, fix, signature.id))
 
-    named = [("failure",)] if signature.table is None else [("table", "rows", k, "failure") for k in signature.table.rows]
+    rows = signature.table.rows if signature.table is not None else {}
+    named: list[Path] = [("table", "rows", k, "failure") for k in rows] or [("failure",)]
     if signature.repeats is not None:
         named.append(("repeats", "failure"))
-    for path, failure in [*zip(named, signature.failures(), strict=True),
-                          *((("excuses", i), f) for i, f in enumerate(signature.excuses))]:  # fmt: skip
+    for path, failure in [
+        *zip(named, signature.failures(), strict=True),
+        *((("excuses", i), f) for i, f in enumerate(signature.excuses)),
+    ]:
         if failure not in known:
             near = difflib.get_close_matches(failure, sorted(known), 1)
-            say(path, f"failure {failure!r} is not in the taxonomy",
-                f"did you mean {near[0]!r}?" if near else "see rules/taxonomy.yaml")  # fmt: skip
+            say(
+                path,
+                f"failure {failure!r} is not in the taxonomy",
+                f"did you mean {near[0]!r}?" if near else "see rules/taxonomy.yaml",
+            )
     benign = signature.role is Role.BENIGN
     if signature.table is None and signature.kind == "signature" and benign != (signature.failure == "none"):
-        say(("failure",), f"role {signature.role} with failure {signature.failure!r}", "only benign signatures name 'none'")
+        say(
+            ("failure",),
+            f"role {signature.role} with failure {signature.failure!r}",
+            "only benign signatures name 'none'",
+        )
     if signature.excuses and not benign:
         say(("excuses",), "only a benign signature excuses", "use 'supersedes', or role: benign")
     if (signature.kind == "progress") != bool(signature.event):
@@ -197,7 +237,9 @@ def _check_pattern(one: Parsed, path: Path, pattern: Pattern) -> list[Problem]:
         fix = "match the longer text and put what must be absent under 'unless'"
         return [one.source.problem(where, "look-around is not possible in RE2", fix, name)]
     if _BACKREFERENCE.search(regex):
-        return [one.source.problem(where, "back-references are not possible in RE2", "write the text out", name)]
+        return [
+            one.source.problem(where, "back-references are not possible in RE2", "write the text out", name)
+        ]
     try:
         compiled = compile_pattern(pattern)
     except re2.error as error:
@@ -205,7 +247,9 @@ def _check_pattern(one: Parsed, path: Path, pattern: Pattern) -> list[Problem]:
         what = words.decode("utf-8", "replace") if isinstance(words, bytes) else str(words)
         return [one.source.problem(where, f"RE2 refuses it: {what}", "mend the expression", name)]
     if compiled.search(b"") is not None:
-        return [one.source.problem(where, "it matches an empty line", "require at least one literal word", name)]
+        return [
+            one.source.problem(where, "it matches an empty line", "require at least one literal word", name)
+        ]
     names = _GROUP_NAME.findall(regex)
     twice = next((n for n in names if names.count(n) > 1), None)
     if twice is not None:
@@ -236,10 +280,12 @@ def _run_tests(parsed: list[Parsed]) -> list[Problem]:
             if alone.match_line(near.line.encode(), stream):
                 out.append(
                     one.source.problem(
-                        ("tests", "silent", index), "it matches, but must not",
-                        "narrow the pattern or add 'unless'", one.signature.id,
+                        ("tests", "silent", index),
+                        "it matches, but must not",
+                        "narrow the pattern or add 'unless'",
+                        one.signature.id,
                     )
-                )  # fmt: skip
+                )
     return out
 
 

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 
 import re2
 
-
 from relight.types import Action, Captures, CaptureValue, Role, Severity, Stream
 from rules.schema import INT_CAPTURES, Pattern, Row, Signature
 

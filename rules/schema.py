@@ -14,20 +14,81 @@ SCHEMA_VERSION = 1
 
 INT_CAPTURES = frozenset(
     {
-        "rank", "local_rank", "world_size", "xid", "sxid", "seq", "timeout_ms", "elapsed_ms", "step", "total",
-        "signal", "exit_code", "pid", "port", "status", "gpu_index", "link", "count", "uid", "epoch",
-        "last_enqueued", "last_completed", "previous_xid", "cpu", "seconds",
+        "rank",
+        "local_rank",
+        "world_size",
+        "xid",
+        "sxid",
+        "seq",
+        "timeout_ms",
+        "elapsed_ms",
+        "step",
+        "total",
+        "signal",
+        "exit_code",
+        "pid",
+        "port",
+        "status",
+        "gpu_index",
+        "link",
+        "count",
+        "uid",
+        "epoch",
+        "last_enqueued",
+        "last_completed",
+        "previous_xid",
+        "cpu",
+        "seconds",
     }
-)  # fmt: skip
+)
 TEXT_CAPTURES = frozenset(
     {
-        "node", "nodes", "peer", "gpu", "pci", "op", "comm", "path", "device", "reason", "group", "ranks",
-        "exception", "message", "job_id", "user", "host", "uuid", "image", "server", "version", "unit", "engine",
-        "sm", "address", "tasks", "code", "resource", "pod", "container", "severity", "loss", "grad_norm",
-        "step_s", "step_ms", "throughput", "tokens", "samples", "percent", "limit", "usage", "other_rank",
-        "other_op", "kind",
+        "node",
+        "nodes",
+        "peer",
+        "gpu",
+        "pci",
+        "op",
+        "comm",
+        "path",
+        "device",
+        "reason",
+        "group",
+        "ranks",
+        "exception",
+        "message",
+        "job_id",
+        "user",
+        "host",
+        "uuid",
+        "image",
+        "server",
+        "version",
+        "unit",
+        "engine",
+        "sm",
+        "address",
+        "tasks",
+        "code",
+        "resource",
+        "pod",
+        "container",
+        "severity",
+        "loss",
+        "grad_norm",
+        "step_s",
+        "step_ms",
+        "throughput",
+        "tokens",
+        "samples",
+        "percent",
+        "limit",
+        "usage",
+        "other_rank",
+        "other_op",
+        "kind",
     }
-)  # fmt: skip
+)
 CAPTURES = INT_CAPTURES | TEXT_CAPTURES
 
 SignatureName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9_]+\.[a-z0-9_]+$", max_length=80)]
@@ -116,7 +177,8 @@ class Signature(_Strict):
     table: Table | None = None
     action: Action | None = Field(None, description="default action of this spelling, where it differs")
     accuses: Literal["writer", "captured", "none"] = Field(
-        "writer", description="which node a match points to: the line's host, the captured node or peer, or none"
+        "writer",
+        description="which node a match points to: the line's host, the captured node or peer, or none",
     )
     excuses: list[str] = Field(default_factory=list, description="failures a benign match explains away")
     excuses_when: Literal["any", "earlier"] = Field(
@@ -124,8 +186,16 @@ class Signature(_Strict):
     )
     repeats: Repeats | None = None
     supersedes: list[str] = Field(default_factory=list, description="signatures that lose on the same line")
-    event: Literal["", "step", "checkpoint_begun", "checkpoint_completed", "evaluation", "initialising",
-                   "data_stall", "completed"] = ""  # fmt: skip
+    event: Literal[
+        "",
+        "step",
+        "checkpoint_begun",
+        "checkpoint_completed",
+        "evaluation",
+        "initialising",
+        "data_stall",
+        "completed",
+    ] = ""
     tests: Tests
 
     def failures(self) -> Iterator[str]:

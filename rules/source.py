@@ -25,7 +25,10 @@ _TRAPS: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"^[-+]?[0-9][0-9_]*_[0-9_]*$"), "YAML reads it as a number"),
     (re.compile(r"^\d{4}-\d\d?-\d\d?"), "YAML reads it as a date"),
     (re.compile(r"^(~|null|Null|NULL|)$"), "YAML reads it as nothing"),
-    (re.compile(r"^[-+]?(\.inf|\.Inf|\.INF|\.nan|\.NaN|\.NAN)$"), "YAML reads it as infinity or not-a-number"),
+    (
+        re.compile(r"^[-+]?(\.inf|\.Inf|\.INF|\.nan|\.NaN|\.NAN)$"),
+        "YAML reads it as infinity or not-a-number",
+    ),
 )
 
 
@@ -66,8 +69,11 @@ def read_source(file: str, text: str) -> Source:
         for event in yaml.parse(text, Loader=yaml.SafeLoader):
             if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None):
                 mark = event.start_mark
-                source.places[()] = (mark.line + 1, mark.column + 1)
-                source.problems.append(source.problem((), "anchors and aliases are refused", "write the value out"))
+                if mark is not None:
+                    source.places[()] = (mark.line + 1, mark.column + 1)
+                source.problems.append(
+                    source.problem((), "anchors and aliases are refused", "write the value out")
+                )
                 return source
         node = yaml.compose(text, Loader=yaml.SafeLoader)
     except yaml.MarkedYAMLError as error:
@@ -79,7 +85,9 @@ def read_source(file: str, text: str) -> Source:
         source.problems.append(source.problem((), what, fix))
         return source
     except yaml.YAMLError as error:
-        source.problems.append(source.problem((), " ".join(str(error).split()), "save the file as plain UTF-8 YAML"))
+        source.problems.append(
+            source.problem((), " ".join(str(error).split()), "save the file as plain UTF-8 YAML")
+        )
         return source
     if node is None:
         source.problems.append(source.problem((), "the file is empty", "see `relight rules new`"))

@@ -1,5 +1,5 @@
 # Copyright The Relight authors. SPDX-License-Identifier: Apache-2.0
-"""A verdict on the logs of one attempt: attribution, then policy, with nothing remembered of earlier attempts."""
+"""A verdict on the logs of one attempt: attribution, then policy, without any memory of earlier ones."""
 
 from __future__ import annotations
 
@@ -92,7 +92,14 @@ def as_json(name: str, said: Diagnosis) -> Mapping[str, Any]:
         "signature": a.root.signature if a.root is not None else None,
         "does_not_prove": a.root.does_not_prove if a.root is not None else None,
         "suspects": [
-            {"node": s.node, "rank": s.rank, "gpu": s.gpu, "score": s.score, "independent": s.is_independent, "reason": s.reason}
+            {
+                "node": s.node,
+                "rank": s.rank,
+                "gpu": s.gpu,
+                "score": s.score,
+                "independent": s.is_independent,
+                "reason": s.reason,
+            }
             for s in a.suspects
         ],
         "last_step": a.last_step,
@@ -102,7 +109,13 @@ def as_json(name: str, said: Diagnosis) -> Mapping[str, Any]:
         "retry_outlook": v.retry_outlook.value,
         "counterfactual": v.counterfactual,
         "losers": [
-            {"signature": x.signature, "failure": x.failure, "file": x.where.file, "line": x.where.line, "reason": x.reason}
+            {
+                "signature": x.signature,
+                "failure": x.failure,
+                "file": x.where.file,
+                "line": x.where.line,
+                "reason": x.reason,
+            }
             for x in a.losers
         ],
-    }  # fmt: skip
+    }

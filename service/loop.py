@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import Protocol
 
@@ -29,6 +29,7 @@ from relight.types import (
 from service.advisor import Advisor
 from service.journal import Journal
 from service.records import AttemptRecord
+from service.verdicts import asked_anomaly
 
 log = structlog.get_logger(__name__)
 ATTRIBUTE_EVERY = timedelta(seconds=10)
@@ -68,6 +69,7 @@ class Loop:
         self._collector = collector
         self._detectors = list(detectors)
         self._failures: dict[str, int] = {}
+        self._ended: set[AttemptId] = set()
         self._judged: dict[AttemptId, tuple[datetime, int]] = {}
         self._advisor: Advisor | None = None
         self.lock = threading.RLock()
@@ -75,6 +77,12 @@ class Loop:
     def serve(self, advisor: Advisor) -> None:
         """Who records what is found; bound late, since the advisor asks this loop for attributions."""
         self._advisor = advisor
+
+    def remember(self, attempts: Iterable[AttemptRecord], now: datetime) -> None:
+        """After a start, before `serve`: where ranks run and how attempts ended, without judging anew."""
+        for attempt in attempts:
+            if attempt.ended_at is None or now - attempt.ended_at < FORGET_AFTER:
+                self.place(attempt)
 
     @property
     def failing(self) -> tuple[str, ...]:
@@ -106,6 +114,7 @@ class Loop:
             self._collector.place_ranks(attempt.id, ranks)
         seen = attempt.seen
         if seen.state.is_terminal:
+            self._ended.add(seen.attempt)
             self.observe(
                 SchedulerState(
                     attempt=seen.attempt,
@@ -121,8 +130,8 @@ class Loop:
             self._judge(attempt.id, self._journal.now(), is_forced=seen.state in _FAILED)
 
     def attribution(self, attempt: AttemptId) -> Attribution | None:
-        """By all lines seen since the start, or None if there were none."""
-        if attempt not in self._collector.attempts():
+        """By all that was seen since the start, or None if that was nothing."""
+        if attempt not in self._ended and attempt not in self._collector.attempts():
             return None
         return self._collector.attribution(attempt)[0]
 
@@ -162,6 +171,8 @@ class Loop:
         self._judged[attempt] = (now, matched)
         is_loud = said.failure != NO_FAILURE and said.root is not None and said.root.severity in _LOUD
         anomaly = self._collector.anomaly(attempt, now) if is_loud else None
+        if anomaly is None and is_forced:
+            anomaly = asked_anomaly(self._journal.state.attempts[attempt], said, now)
         self._advisor.attribute(attempt, anomaly)
 
     def _forget_if_over(self, attempt: AttemptId, now: datetime) -> None:
@@ -169,6 +180,7 @@ class Loop:
         if known is not None and known.ended_at is not None and now - known.ended_at >= FORGET_AFTER:
             self._collector.forget(attempt)
             self._judged.pop(attempt, None)
+            self._ended.discard(attempt)
             for detector in self._detectors:
                 detector.forget(attempt)
 

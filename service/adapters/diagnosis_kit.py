@@ -15,9 +15,11 @@ from service.diagnosis import Diagnostician
 def build_diagnostician(
     folders: Iterable[Path] = (), policy: Path | None = None, cache: Path | None = None
 ) -> Diagnostician:
-    """Errors: RulesInvalid with every problem of packs, taxonomy or policy; FileNotFoundError for a folder."""
+    """Errors: RulesInvalid with every problem of packs or policy; FileNotFoundError for a folder."""
     taxonomy = load_taxonomy("rules/taxonomy.yaml", read_text(TAXONOMY_FILE))
     policy_file = policy or POLICY_FILE
-    table = load_policy("rules/policy.yaml" if policy is None else str(policy), read_text(policy_file), taxonomy)
+    table = load_policy(
+        "rules/policy.yaml" if policy is None else str(policy), read_text(policy_file), taxonomy
+    )
     signatures, progress = load_cached(read_packs(folders), taxonomy, cache)
     return Diagnostician(signatures, progress, taxonomy, table)

@@ -62,13 +62,17 @@ def _gunzip(data: bytes, path: str) -> tuple[bytes, str]:
         try:
             part = unpacker.decompress(data, MAX_BYTES + 1 - size)
         except zlib.error as why:
-            return b"".join(out), f"{path}: gzip data is damaged after {size} bytes ({why}); judged what came before"
+            return b"".join(
+                out
+            ), f"{path}: gzip data is damaged after {size} bytes ({why}); judged what came before"
         out.append(part)
         size += len(part)
         if size > MAX_BYTES:
             return b"".join(out), ""
         if not unpacker.eof:
-            return b"".join(out), f"{path}: gzip data ends too early; judged the {size} bytes that could be read"
+            return b"".join(
+                out
+            ), f"{path}: gzip data ends too early; judged the {size} bytes that could be read"
         data = unpacker.unused_data
     return b"".join(out), ""
 
@@ -100,7 +104,9 @@ def read_folder(folder: Path) -> Case:
     described = folder / "input.json"
     if described.is_file():
         return _described(folder, described)
-    logs, notes, copies = [], [], []
+    logs: list[LogText] = []
+    copies: list[LogText] = []
+    notes: list[str] = []
     for path in sorted(p for p in folder.rglob("*") if p.is_file()):
         name = str(path.relative_to(folder))
         named = read_name(_without_gz(name))
@@ -123,9 +129,8 @@ def _described(folder: Path, described: Path) -> Case:
         streams = {str(name): Stream(stream) for name, stream in given["streams"].items()}
         nodes = dict(given.get("node_of_log") or {})
     except (ValueError, KeyError, TypeError, AttributeError) as why:
-        raise LogUnreadable(
-            f"{described}: {why}; expected {{'streams': {{FILE: one of {', '.join(Stream)}}}, 'node_of_log': {{FILE: HOST or null}}}}"
-        ) from why
+        wanted = f"{{'streams': {{FILE: one of {', '.join(Stream)}}}, 'node_of_log': {{FILE: HOST or null}}}}"
+        raise LogUnreadable(f"{described}: {why}; expected {wanted}") from why
     logs, notes = [], []
     for name, stream in sorted(streams.items()):
         if "/" in name or name.startswith("."):
@@ -140,7 +145,7 @@ def _described(folder: Path, described: Path) -> Case:
 
 
 def case_folders(root: Path) -> Iterator[Path]:
-    """The case folders below `root`: those with an `input.json`, else every folder that directly holds files."""
+    """The case folders below `root`: those with an `input.json`, else each folder that holds files."""
     described = sorted(p.parent for p in root.rglob("input.json"))
     if described:
         yield from described
@@ -156,4 +161,4 @@ def case_folders(root: Path) -> Iterator[Path]:
 
 
 def _without_gz(name: str) -> str:
-    return name[:-3] if name.endswith(".gz") else name
+    return name.removesuffix(".gz")

@@ -16,6 +16,7 @@ from relight.events import to_json
 from relight.ports import AuditFilter, AuditLog, AuditUnavailable, Head, StoredEvent
 from service import bootstrap
 from service.commands.options import AsJson, ConfigFile, settings_from
+from service.plugins import PluginError
 from service.terminal import ExitCode, escaped, message, result, result_json, stop
 
 app = typer.Typer(help="Verify, export and read the audit log.", no_args_is_help=True, rich_markup_mode=None)
@@ -122,15 +123,27 @@ def _after(log: AuditLog, after: int, where: AuditFilter) -> Iterator[StoredEven
 @contextmanager
 def _opened(config: Path | None) -> Iterator[AuditLog]:
     """The audit log of the settings, closed afterwards; ends with code 4 where it can't be opened or read."""
+    settings = settings_from(config)
+    where = settings.audit.path
+    if settings.audit.log == "duckdb" and not where.exists():  # opening would make an empty, sound log
+        raise stop(f"no audit log at {where}; set [audit] path", ExitCode.CANNOT_REACH)
     try:
-        log = bootstrap.open_audit(settings_from(config))
+        log = bootstrap.open_audit(settings)
+    except PluginError as error:
+        raise stop(str(error), ExitCode.CONFIG) from error
+    except (AuditUnavailable, OSError) as error:
+        raise _unreachable(error) from error
+    try:
         try:
             yield log
         finally:
             log.close()
     except (AuditUnavailable, OSError) as error:
-        why = f"audit log: {error}; while a server runs, ask it instead"
-        raise stop(why, ExitCode.CANNOT_REACH) from error
+        raise _unreachable(error) from error
+
+
+def _unreachable(error: Exception) -> typer.Exit:
+    return stop(f"audit log: {error}; while a server runs, ask it instead", ExitCode.CANNOT_REACH)
 
 
 def _head(anchor: str | None) -> Head | None:

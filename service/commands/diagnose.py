@@ -24,7 +24,8 @@ T = TypeVar("T")
 
 def diagnose(
     files: Annotated[
-        list[str] | None, typer.Argument(help="Log files, .gz too, a folder of one run, or - for standard input.")
+        list[str] | None,
+        typer.Argument(help="Log files, .gz too, a folder of one run, or - for standard input."),
     ] = None,
     stream: Annotated[
         list[str] | None, typer.Option(help="FILE=STREAM, e.g. dmesg.txt=kernel; else told from the name.")
@@ -32,7 +33,9 @@ def diagnose(
     node: Annotated[list[str] | None, typer.Option(help="FILE=HOST: the host that wrote a file.")] = None,
     as_json_: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
     batch: Annotated[Path | None, typer.Option(help="A folder of case folders; one prediction each.")] = None,
-    out: Annotated[Path | None, typer.Option(help="Where --batch writes its predictions (JSON lines).")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Where --batch writes its predictions (JSON lines).")
+    ] = None,
     rules: Annotated[list[Path] | None, typer.Option(help="Folders with your own signatures.")] = None,
     policy: Annotated[Path | None, typer.Option(help="A policy file instead of the shipped one.")] = None,
 ) -> None:
@@ -41,7 +44,10 @@ def diagnose(
     Judges the last attempt that the logs hold. Exit code 0 if nothing failed, 1 if something did.
     """
     if batch is None and not files:
-        raise stop("no log named; try: relight diagnose job.log, or relight diagnose --batch DIR --out FILE", ExitCode.USAGE)
+        raise stop(
+            "no log named; try: relight diagnose job.log, or relight diagnose --batch DIR --out FILE",
+            ExitCode.USAGE,
+        )
     tools = _tools(rules or [], policy)
     if batch is not None:
         _batch(tools, batch, out)
@@ -63,7 +69,9 @@ def _tools(rules: Sequence[Path], policy: Path | None) -> DiagnosisTools:
     except RulesInvalid as invalid:
         for problem in invalid.problems:
             message(str(problem))
-        raise stop(f"the rules hold {len(invalid.problems)} problem(s), see above", ExitCode.CONFIG) from invalid
+        raise stop(
+            f"the rules hold {len(invalid.problems)} problem(s), see above", ExitCode.CONFIG
+        ) from invalid
     except OSError as missing:
         raise stop(str(missing), ExitCode.CONFIG) from missing
 
@@ -78,7 +86,9 @@ def _pairs(given: Sequence[str] | None, option: str, kind: type[T]) -> dict[str,
             out[file] = kind(value)
         except ValueError as unknown:
             known = ", ".join(Stream)
-            raise stop(f"--{option} {pair!r}: {value!r} is no stream; use one of {known}", ExitCode.USAGE) from unknown
+            raise stop(
+                f"--{option} {pair!r}: {value!r} is no stream; use one of {known}", ExitCode.USAGE
+            ) from unknown
     return out
 
 
@@ -103,7 +113,10 @@ def _batch(tools: DiagnosisTools, root: Path, out: Path | None) -> None:
         raise stop(f"--batch {root} is not a folder", ExitCode.USAGE)
     folders = list(tools.case_folders(root))
     if not folders:
-        raise stop(f"--batch {root} holds no case folder (a folder with log files, or with an input.json)", ExitCode.USAGE)
+        raise stop(
+            f"--batch {root} holds no case folder (a folder with log files, or with an input.json)",
+            ExitCode.USAGE,
+        )
     lines, skipped = [], 0
     with progress("diagnosing", len(folders)) as bar:
         for folder in folders:
@@ -119,7 +132,10 @@ def _batch(tools: DiagnosisTools, root: Path, out: Path | None) -> None:
         result(data.decode().rstrip("\n"))
     else:
         out.write_bytes(data)
-        message(f"relight: {len(lines)} predictions written to {out}" + (f", {skipped} left out" if skipped else ""))
+        message(
+            f"relight: {len(lines)} predictions written to {out}"
+            + (f", {skipped} left out" if skipped else "")
+        )
     if skipped:
         raise typer.Exit(ExitCode.FINDINGS)
 
@@ -140,11 +156,16 @@ def report(said: Diagnosis) -> str:
     if a.nodes:
         lines.append(f"  nodes  {', '.join(map(escaped, a.nodes))}")
     kept_out = f", keeping out {', '.join(map(escaped, said.nodes))}" if said.nodes else ""
-    lines += [f"advice   {v.action.value}{kept_out}", f"  why    {escaped(v.reason)}", f"  else   {escaped(v.counterfactual)}"]
+    lines += [
+        f"advice   {v.action.value}{kept_out}",
+        f"  why    {escaped(v.reason)}",
+        f"  else   {escaped(v.counterfactual)}",
+    ]
     if a.losers:
         lines.append("lost")
         for loser in a.losers[:_MAX_LOSERS]:
-            lines.append(f"  {loser.failure} at {escaped(loser.where.file)}:{loser.where.line}: {escaped(loser.reason)}")
+            place = f"{escaped(loser.where.file)}:{loser.where.line}"
+            lines.append(f"  {loser.failure} at {place}: {escaped(loser.reason)}")
         if len(a.losers) > _MAX_LOSERS:
             lines.append(f"  and {len(a.losers) - _MAX_LOSERS} more (--json shows all)")
     return "\n".join(lines)

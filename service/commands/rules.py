@@ -162,7 +162,8 @@ def _checked(paths: list[Path], config: Path | None) -> tuple[LintReport, Mappin
         raise stop(f"{error.filename or ''} {error.strerror or error}".strip(), ExitCode.USAGE) from error
     if not asked:
         raise stop("no *.yaml file in " + ", ".join(map(str, paths)), ExitCode.USAGE)
-    others = {file: text for file, text in everything.items() if file not in asked}
+    same = set(asked.values())  # a shipped file may be asked for by another path
+    others = {f: text for f, text in everything.items() if f not in asked and text not in same}
     report = lint(with_related(asked, others), bootstrap.failures())
     return LintReport(
         signatures=report.signatures,

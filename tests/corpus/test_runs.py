@@ -48,7 +48,8 @@ UNTOLD = {"nan_loss", "straggler", "transient_hang"}
 SILENT = {"rank2-silent"}
 
 pytestmark = pytest.mark.skipif(
-    not FOLDERS, reason=f"the recorded runs are not beside the project ({RUNS.name} missing): these 44 runs are NOT tested"
+    not FOLDERS,
+    reason=f"the recorded runs are not beside the project ({RUNS.name} missing): these 44 runs are NOT tested",
 )
 
 

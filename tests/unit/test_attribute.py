@@ -124,7 +124,9 @@ def test_what_comes_after_an_order_to_end_is_how_the_program_died() -> None:
 
 
 def test_a_person_who_cancels_a_broken_job_is_not_its_cause() -> None:
-    said = verdict(claim("nccl_collective_timeout", 1, Role.SYMPTOM), claim("user_cancelled", 2, Role.SYMPTOM))
+    said = verdict(
+        claim("nccl_collective_timeout", 1, Role.SYMPTOM), claim("user_cancelled", 2, Role.SYMPTOM)
+    )
     assert said.failure == "nccl_collective_timeout"
 
 
@@ -134,14 +136,28 @@ def test_the_time_limit_stands_even_though_something_was_reported_before() -> No
 
 def test_a_steps_cancel_yields_to_any_other_claim() -> None:
     step = claim("user_cancelled", 1, Role.SYMPTOM, signature=SignatureId("slurm.step_cancelled"), file="a")
-    assert verdict(step, claim("killed_unconfirmed", 2, Role.SYMPTOM, file="b")).failure == "killed_unconfirmed"
+    assert (
+        verdict(step, claim("killed_unconfirmed", 2, Role.SYMPTOM, file="b")).failure == "killed_unconfirmed"
+    )
 
 
 def test_kills_after_the_scheduler_began_to_end_the_step_accuse_nobody() -> None:
     said = verdict(
-        claim("killed_unconfirmed", 1, Role.SYMPTOM, accuses_node="captured", captures={"node": "n4", "tasks": "3"}),
+        claim(
+            "killed_unconfirmed",
+            1,
+            Role.SYMPTOM,
+            accuses_node="captured",
+            captures={"node": "n4", "tasks": "3"},
+        ),
         claim("cause_not_in_log", 2, Role.TEARDOWN, signature=SignatureId("slurm.job_ending")),
-        claim("killed_unconfirmed", 3, Role.SYMPTOM, accuses_node="captured", captures={"node": "n1", "tasks": "0"}),
+        claim(
+            "killed_unconfirmed",
+            3,
+            Role.SYMPTOM,
+            accuses_node="captured",
+            captures={"node": "n1", "tasks": "0"},
+        ),
     )
     assert said.ranks == (3,)
     assert said.nodes == ("n4",)
@@ -149,16 +165,24 @@ def test_kills_after_the_scheduler_began_to_end_the_step_accuse_nobody() -> None
 
 def test_ranks_waiting_in_different_collectives_have_parted_ways() -> None:
     said = verdict(
-        claim("nccl_collective_timeout", 1, Role.SYMPTOM, rank=Rank(0), captures={"op": "BROADCAST", "seq": 90}),
-        claim("nccl_collective_timeout", 2, Role.SYMPTOM, rank=Rank(1), captures={"op": "ALLGATHER", "seq": 92}),
+        claim(
+            "nccl_collective_timeout", 1, Role.SYMPTOM, rank=Rank(0), captures={"op": "BROADCAST", "seq": 90}
+        ),
+        claim(
+            "nccl_collective_timeout", 2, Role.SYMPTOM, rank=Rank(1), captures={"op": "ALLGATHER", "seq": 92}
+        ),
     )
     assert said.failure == "collective_desync"
 
 
 def test_different_collectives_in_different_groups_are_no_desync() -> None:
     said = verdict(
-        claim("nccl_collective_timeout", 1, Role.SYMPTOM, rank=Rank(0), captures={"op": "BROADCAST", "seq": 90}),
-        claim("nccl_collective_timeout", 2, Role.SYMPTOM, rank=Rank(1), captures={"op": "ALLGATHER", "seq": 92}),
+        claim(
+            "nccl_collective_timeout", 1, Role.SYMPTOM, rank=Rank(0), captures={"op": "BROADCAST", "seq": 90}
+        ),
+        claim(
+            "nccl_collective_timeout", 2, Role.SYMPTOM, rank=Rank(1), captures={"op": "ALLGATHER", "seq": 92}
+        ),
         claim("cause_not_in_log", 3, Role.TEARDOWN, captures={"group": "11"}),
         claim("cause_not_in_log", 4, Role.TEARDOWN, captures={"group": "12"}),
     )
@@ -178,7 +202,10 @@ def test_device_memory_that_ran_out_after_long_good_work_is_another_failure() ->
 def test_the_rank_that_never_complains_is_the_one_the_others_wait_for() -> None:
     ranks = frozenset(map(Rank, range(4)))
     nodes = {Rank(r): NodeName(f"n{r}") for r in range(4)}
-    waiting = [claim("nccl_collective_timeout", 10 + r, Role.SYMPTOM, rank=Rank(r), captures={"seq": 70}) for r in (0, 1, 3)]
+    waiting = [
+        claim("nccl_collective_timeout", 10 + r, Role.SYMPTOM, rank=Rank(r), captures={"seq": 70})
+        for r in (0, 1, 3)
+    ]
     said = verdict(*waiting, logged_ranks=ranks, rank_to_node=nodes)
     assert said.ranks == (2,)
     assert said.rank_nodes == ("n2",)
@@ -207,8 +234,12 @@ def test_two_port_errors_on_one_host_exclude_it() -> None:
 
 def test_an_exception_repeated_by_other_ranks_in_other_words_accuses_the_first_only() -> None:
     said = verdict(
-        claim("python_exception", 1, rank=Rank(2), title="IndexError: 17", captures={"exception": "IndexError"}),
-        claim("python_exception", 2, rank=Rank(1), title="IndexError: 18", captures={"exception": "IndexError"}),
+        claim(
+            "python_exception", 1, rank=Rank(2), title="IndexError: 17", captures={"exception": "IndexError"}
+        ),
+        claim(
+            "python_exception", 2, rank=Rank(1), title="IndexError: 18", captures={"exception": "IndexError"}
+        ),
         claim("python_exception", 3, rank=Rank(0), title="OSError: lost", captures={"exception": "OSError"}),
     )
     assert said.ranks == (2, 1)

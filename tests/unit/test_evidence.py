@@ -27,11 +27,13 @@ SIGNATURES = RuleSet(
         signature("port", r"Got async event : port error", "ib_port_error", "symptom"),
     ]
 )
-PROGRESS = RuleSet([signature("step", r"step=(?P<step>\d+)", "none", "benign", kind="progress", event="step")])
+PROGRESS = RuleSet(
+    [signature("step", r"step=(?P<step>\d+)", "none", "benign", kind="progress", event="step")]
+)
 
 
-def read(text: str, **more: NodeName) -> LogEvidence:
-    return read_evidence(read_log("job.log", text.encode(), Stream.APPLICATION, **more), SIGNATURES, PROGRESS)
+def read(text: str, node: NodeName | None = None) -> LogEvidence:
+    return read_evidence(read_log("job.log", text.encode(), Stream.APPLICATION, node=node), SIGNATURES, PROGRESS)
 
 
 def steps(first: int, last: int) -> str:
@@ -46,13 +48,17 @@ ValueError: bad batch
 
 
 def test_a_match_carries_its_place_writer_and_words() -> None:
-    (e,) = read("hello\n[rank3]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB\n").evidence
+    (e,) = read(
+        "hello\n[rank3]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB\n"
+    ).evidence
     assert (e.where.file, e.where.line, e.rank, e.failure) == ("job.log", 2, 3, "cuda_oom")
     assert "Tried to allocate" in e.text
 
 
 def test_a_line_glued_to_a_progress_bar_still_names_its_rank() -> None:
-    (e,) = read(" 33%|###   | 575/1725 [3:03<6:06, 19s/it[rank1]: CUDA out of memory. Tried to allocate 1 GiB\n").evidence
+    (e,) = read(
+        " 33%|###   | 575/1725 [3:03<6:06, 19s/it[rank1]: CUDA out of memory. Tried to allocate 1 GiB\n"
+    ).evidence
     assert e.rank == 1
 
 
@@ -68,17 +74,28 @@ def test_repeats_of_one_claim_are_counted_and_not_listed() -> None:
 
 def test_a_traceback_without_a_signature_is_a_python_exception() -> None:
     (e,) = read(TRACEBACK).evidence
-    assert (e.signature, e.failure, e.role, e.where.line) == ("python.exception", "python_exception", Role.ROOT, 4)
+    assert (e.signature, e.failure, e.role, e.where.line) == (
+        "python.exception",
+        "python_exception",
+        Role.ROOT,
+        4,
+    )
     assert e.title == "ValueError: bad batch"
 
 
 def test_a_traceback_whose_message_a_signature_knows_is_that_failure_only() -> None:
-    text = TRACEBACK.replace("ValueError: bad batch", "RuntimeError: CUDA out of memory. Tried to allocate 2 GiB")
+    text = TRACEBACK.replace(
+        "ValueError: bad batch", "RuntimeError: CUDA out of memory. Tried to allocate 2 GiB"
+    )
     assert [e.failure for e in read(text).evidence] == ["cuda_oom"]
 
 
 def test_a_wrapping_exception_is_only_a_symptom() -> None:
-    text = TRACEBACK + "\nDuring handling of the above exception, another exception occurred:\n\n" + TRACEBACK.replace("ValueError: bad batch", "RuntimeError: while stepping")
+    text = (
+        TRACEBACK
+        + "\nDuring handling of the above exception, another exception occurred:\n\n"
+        + TRACEBACK.replace("ValueError: bad batch", "RuntimeError: while stepping")
+    )
     assert [(e.title, e.role) for e in read(text).evidence] == [
         ("ValueError: bad batch", Role.ROOT),
         ("RuntimeError: while stepping", Role.SYMPTOM),

@@ -36,7 +36,9 @@ def test_the_message_begins_behind_every_prefix(line: str, message: str) -> None
 
 
 def test_the_global_rank_wins_over_the_rank_inside_a_group() -> None:
-    assert read_prefix("[rank13]:[E412 17:16:22.864687456 ProcessGroupNCCL.cpp:616] [Rank 1] x", 2025).rank == 13
+    assert (
+        read_prefix("[rank13]:[E412 17:16:22.864687456 ProcessGroupNCCL.cpp:616] [Rank 1] x", 2025).rank == 13
+    )
 
 
 def test_the_group_rank_counts_where_there_is_no_other() -> None:

@@ -22,7 +22,12 @@ def test_windows_line_ends_leave_no_carriage_return() -> None:
 
 def test_a_progress_bar_becomes_one_logical_line_a_rewrite_with_the_same_number() -> None:
     data = b"0%|\r50%|\r[rank1]:[E ProcessGroupNCCL.cpp:523] boom\nnext\n"
-    assert lines(data) == [(1, b"0%|"), (1, b"50%|"), (1, b"[rank1]:[E ProcessGroupNCCL.cpp:523] boom"), (2, b"next")]
+    assert lines(data) == [
+        (1, b"0%|"),
+        (1, b"50%|"),
+        (1, b"[rank1]:[E ProcessGroupNCCL.cpp:523] boom"),
+        (2, b"next"),
+    ]
 
 
 def test_escape_sequences_are_removed() -> None:

@@ -72,7 +72,10 @@ def test_a_chained_exception_is_marked_as_caused() -> None:
         "    raise RuntimeError('step failed') from error",
         "RuntimeError: step failed",
     )
-    assert [(t.exception, t.is_caused) for t in found(chain)] == [("IndexError", False), ("RuntimeError", True)]
+    assert [(t.exception, t.is_caused) for t in found(chain)] == [
+        ("IndexError", False),
+        ("RuntimeError", True),
+    ]
 
 
 def test_caret_lines_and_elided_frames_belong_to_the_traceback() -> None:

@@ -1,0 +1,275 @@
+# Copyright The Relight authors. SPDX-License-Identifier: Apache-2.0
+"""The only place that constructs anything: settings in, a running service out."""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+import threading
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from relight.events import PackLoaded, ServiceStarted, ServiceStopped
+from relight.ports import AuditLog, AuditUnavailable, Clock
+from relight.types import ClusterId, Taxonomy
+from rules.policy_table import load_policy, load_taxonomy
+from service.adapters.clock import SystemClock
+from service.adapters.rule_files import POLICY_FILE, TAXONOMY_FILE, read_packs, read_text
+from service.config import ConfigError, Settings
+from service.plugins import Group, Plugin, load
+from service.tokens import Role, TokenBook
+
+if TYPE_CHECKING:  # the command line must not pay for HTTP and DuckDB when it lints a rule
+    from fastapi import FastAPI
+
+    from service.application import Application
+    from service.rules_store import RuleStore
+
+CONSOLE_CLIENT = "local-console"
+DRAIN_S = 25
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """What tests put in the place of the real world; None means the real one."""
+
+    clock: Clock | None = None
+    audit: AuditLog | None = None
+    tokens: TokenBook | None = None
+    rules: RuleStore | None = None
+
+
+# ------------------------------------------------------------------ for the command line
+
+
+def clock() -> Clock:
+    return SystemClock()
+
+
+@cache
+def taxonomy() -> Taxonomy:
+    return load_taxonomy("rules/taxonomy.yaml", read_text(TAXONOMY_FILE))
+
+
+def failures() -> frozenset[str]:
+    """The names that signatures may use."""
+    return frozenset(taxonomy())
+
+
+def rule_texts(settings: Settings) -> dict[str, str]:
+    """Every rule file, of the shipped packs and of the site's folders, by a readable name."""
+    return read_packs(settings.rules.folders)
+
+
+def read_rule_files(paths: Iterable[Path]) -> dict[str, str]:
+    """Rule files and whole folders of them, by path. Errors: OSError if one can't be read."""
+    found: dict[str, str] = {}
+    for path in paths:
+        files = sorted(path.rglob("*.yaml")) if path.is_dir() else [path]
+        found.update({str(file): read_text(file) for file in files if file.name != "pack.yaml"})
+    return found
+
+
+def rule_store(settings: Settings) -> RuleStore:
+    from service.rules_store import RuleStore
+
+    return RuleStore(lambda: rule_texts(settings), failures())
+
+
+def open_audit(settings: Settings, the_clock: Clock | None = None) -> AuditLog:
+    """The audit log that the settings name. Errors: PluginError, or what the log itself raises."""
+    (plugin,) = load(Group.AUDIT_LOGS, [settings.audit.log])
+    log: AuditLog = plugin.make(settings.audit.path, the_clock or clock())
+    return log
+
+
+def open_tokens(settings: Settings) -> TokenBook:
+    """Errors: TokenError if the file is not ours."""
+    return TokenBook(settings.auth.tokens_file, max_days=settings.auth.max_token_days)
+
+
+# ------------------------------------------------------------------ the service
+
+
+def build_application(settings: Settings, parts: Parts | None = None) -> Application:
+    """Everything wired, the state folded from the log; no thread started, nothing listening."""
+    from service.advisor import Advisor
+    from service.application import Application
+    from service.approval import Approval
+    from service.gates import Gates
+    from service.journal import Journal
+    from service.loop import Loop
+    from service.metrics import Metrics
+    from service.observing import Intake
+    from service.operating import Operation, Policies
+    from service.reconciling import Reconciliation
+    from service.verdicts import Grounds, Verdicts
+
+    given = parts or Parts()
+    the_clock = given.clock or clock()
+    rules = given.rules or rule_store(settings)
+    journal = Journal(given.audit or open_audit(settings, the_clock), the_clock)
+    journal.replay()
+    policies = Policies(journal, _policy_text(settings), lambda text: load_policy("policy", text, taxonomy()))
+    collector, detectors, plugins = _detectors(settings, rules)
+    loop = Loop(journal, collector, detectors)
+    verdicts = Verdicts(journal, settings.recommend, lambda: Grounds(policies.table(), rules.current.digest))
+    advisor = Advisor(journal, verdicts, loop)
+    loop.remember(journal.state.attempts.values(), the_clock.now())
+    loop.serve(advisor)
+    gates = Gates(journal, settings.recommend)
+    application = Application(
+        settings=settings,
+        journal=journal,
+        advisor=advisor,
+        gates=gates,
+        reconciliation=Reconciliation(journal, gates, settings.recommend),
+        approval=Approval(journal, gates),
+        operation=Operation(journal),
+        policies=policies,
+        intake=Intake(journal, loop, settings.ingest),
+        loop=loop,
+        metrics=Metrics(journal, lambda: rules.last_reload.is_good),
+        tokens=given.tokens or open_tokens(settings),
+        rules_digest=lambda: rules.current.digest,
+    )
+    _record_start(application, rules, plugins)
+    return application
+
+
+def build_app(settings: Settings, parts: Parts | None = None) -> FastAPI:
+    """The API over a freshly built application; its lifespan runs the loop and closes the log."""
+    from service.api.app import create
+
+    application = build_application(settings, parts)
+    return create(application, _lifespan(application))
+
+
+def serve(settings: Settings, announce: Callable[[str], None] = sys.stderr.write) -> None:
+    """Listen until told to stop; `announce` shows a token that was made for this machine.
+
+    Errors: ConfigError for an address beyond this machine without tokens.
+    """
+    import uvicorn
+
+    tokens = open_tokens(settings)
+    secret = first_token(settings, tokens, clock())
+    app = build_app(settings, Parts(tokens=tokens))
+    if secret is not None:
+        announce(f"no tokens are configured; this one is for you, as admin, for a day:\n{secret}\n")
+    uvicorn.run(
+        app,
+        host=settings.server.host,
+        port=settings.server.port,
+        workers=1,
+        timeout_graceful_shutdown=DRAIN_S,
+        server_header=False,
+        log_level="warning",
+    )
+
+
+def first_token(settings: Settings, tokens: TokenBook, the_clock: Clock) -> str | None:
+    """A token for whoever sits at this machine, if none is live; elsewhere there is no way in without one.
+
+    Errors: ConfigError if the address is beyond this machine and no token is live.
+    """
+    now = the_clock.now()
+    if any(token.is_live(now) for token in tokens.tokens()):
+        return None
+    if not settings.server.is_loopback:
+        raise ConfigError(
+            f"server.host = {settings.server.host!r} is not this machine alone and no token is live; "
+            "issue one: relight token new NAME --role admin (needs auth.tokens_file)"
+        )
+    secret, _ = tokens.issue(Role.ADMIN, CONSOLE_CLIENT, at=now, days=1)
+    return secret
+
+
+# ------------------------------------------------------------------ the pieces
+
+
+def _lifespan(application: Application) -> Callable[[FastAPI], Any]:
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        stop = threading.Event()
+        journal, every_s = application.journal, application.settings.recommend.sweep_every_s
+        chores = (application.advisor.sweep, application.operation.sweep)
+        thread = threading.Thread(
+            target=application.loop.run, args=(stop, every_s, chores), name="loop", daemon=True
+        )
+        thread.start()
+        try:
+            yield
+        finally:
+            app.state.is_stopping = True
+            stop.set()
+            thread.join(DRAIN_S)
+            _record_stop(application)
+            journal.audit.close()
+
+    return lifespan
+
+
+def _record_stop(application: Application) -> None:
+    """Correctness does not depend on it: a killed service starts from the same log."""
+    journal = application.journal
+    try:
+        application.loop.tick(journal.now())
+        journal.record(ServiceStopped(at=journal.now(), reason="asked to stop"))
+    except AuditUnavailable:
+        return
+
+
+def _record_start(application: Application, rules: RuleStore, plugins: Iterable[Plugin]) -> None:
+    """What runs, by digest, so that a verdict can be traced to the code and rules that gave it."""
+    journal, settings = application.journal, application.settings
+    now = journal.now()
+    journal.record(
+        ServiceStarted(
+            at=now,
+            version=_version(),
+            config_digest=hashlib.sha256(settings.model_dump_json().encode()).hexdigest(),
+            loaded={
+                "rules": rules.current.digest,
+                "policy": application.policies.current().version,
+                "plugins": {f"{one.group}:{one.name}": f"{one.target} from {one.origin}" for one in plugins},
+            },
+            cluster=ClusterId(settings.recommend.cluster),
+        ),
+        PackLoaded(
+            at=now,
+            pack="all",
+            digest=rules.current.digest,
+            signatures=len(rules.current.signatures),
+            source=", ".join(["shipped", *map(str, settings.rules.folders)]),
+        ),
+    )
+
+
+def _detectors(settings: Settings, rules: RuleStore) -> tuple[Any, list[Any], list[Plugin]]:
+    """The collector of log evidence, the other detectors, and what they are."""
+    plugins = load(Group.DETECTORS, settings.plugins.detectors)
+    attributors = load(Group.ATTRIBUTORS, [settings.plugins.attributor])
+    collectors = [one for one in plugins if one.name == "crash"]
+    if not collectors:
+        raise ConfigError("plugins.detectors must hold 'crash': attribution rests on what it collects")
+    signatures, progress = rules.current.pair
+    collector = collectors[0].make(signatures, progress, taxonomy())
+    others = [one.make() for one in plugins if one.name != "crash"]
+    return collector, others, [*plugins, *attributors]
+
+
+def _policy_text(settings: Settings) -> str:
+    return read_text(settings.rules.policy_file or POLICY_FILE)
+
+
+def _version() -> str:
+    try:
+        return version("relight")
+    except PackageNotFoundError:
+        return "source tree"
