@@ -109,7 +109,7 @@ def cut_traceback(messages: Sequence[Message], header: int) -> Traceback | None:
 
 
 def _frames_before(messages: Sequence[Message], index: int) -> tuple[tuple[Frame, ...], bool, bool]:
-    """Frames above a terminal line, whether a chain marker stands above them, and whether it is one at all."""
+    """Frames above a terminal line, whether a chain marker stands above them, and if it is one at all."""
     writer = _writer(messages[index].prefix)
     frames: list[Frame] = []
     is_block = False

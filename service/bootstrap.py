@@ -6,7 +6,7 @@ from __future__ import annotations
 import hashlib
 import sys
 import threading
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -16,11 +16,15 @@ from typing import TYPE_CHECKING, Any
 
 from relight.events import PackLoaded, ServiceStarted, ServiceStopped
 from relight.ports import AuditLog, AuditUnavailable, Clock
-from relight.types import ClusterId, Taxonomy
+from relight.types import ClusterId, Stream, Taxonomy
 from rules.policy_table import load_policy, load_taxonomy
+from service.adapters import log_files
 from service.adapters.clock import SystemClock
+from service.adapters.diagnosis_kit import build_diagnostician
+from service.adapters.log_files import Case, LogUnreadable
 from service.adapters.rule_files import POLICY_FILE, TAXONOMY_FILE, read_packs, read_text
-from service.config import ConfigError, Settings
+from service.config import ConfigError, Settings, cache_folder
+from service.diagnosis import Diagnosis, Diagnostician
 from service.plugins import Group, Plugin, load
 from service.tokens import Role, TokenBook
 
@@ -29,6 +33,12 @@ if TYPE_CHECKING:  # the command line must not pay for HTTP and DuckDB when it l
 
     from service.application import Application
     from service.rules_store import RuleStore
+
+__all__ = [
+    "DiagnosisTools", "LogUnreadable", "Parts", "build_app", "build_application", "clock", "diagnosis_tools",
+    "failures", "first_token", "open_audit", "open_tokens", "read_rule_files", "rule_store", "rule_texts",
+    "serve", "taxonomy",
+]  # fmt: skip
 
 CONSOLE_CLIENT = "local-console"
 DRAIN_S = 25
@@ -93,6 +103,31 @@ def open_tokens(settings: Settings) -> TokenBook:
     return TokenBook(settings.auth.tokens_file, max_days=settings.auth.max_token_days)
 
 
+@dataclass(frozen=True, slots=True)
+class DiagnosisTools:
+    """What `relight diagnose` needs: files in, verdicts out, nothing remembered."""
+
+    diagnostician: Diagnostician
+    clock: Clock
+
+    def read_files(self, paths: Sequence[str], streams: Mapping[str, Stream], nodes: Mapping[str, str]) -> Case:
+        return log_files.read_files(paths, streams, nodes)
+
+    def read_folder(self, folder: Path) -> Case:
+        return log_files.read_folder(folder)
+
+    def case_folders(self, root: Path) -> Iterator[Path]:
+        return log_files.case_folders(root)
+
+    def judge(self, case: Case) -> Diagnosis:
+        return self.diagnostician.judge(case.logs, at=self.clock.now())
+
+
+def diagnosis_tools(folders: Iterable[Path] = (), policy: Path | None = None) -> DiagnosisTools:
+    """Errors: RulesInvalid with every problem of packs or policy; OSError if a file or folder is missing."""
+    return DiagnosisTools(build_diagnostician(folders, policy, cache_folder()), clock())
+
+
 # ------------------------------------------------------------------ the service
 
 
@@ -150,7 +185,7 @@ def build_app(settings: Settings, parts: Parts | None = None) -> FastAPI:
     return create(application, _lifespan(application))
 
 
-def serve(settings: Settings, announce: Callable[[str], None] = sys.stderr.write) -> None:
+def serve(settings: Settings, announce: Callable[[str], object] = sys.stderr.write) -> None:
     """Listen until told to stop; `announce` shows a token that was made for this machine.
 
     Errors: ConfigError for an address beyond this machine without tokens.
@@ -245,7 +280,7 @@ def _record_start(application: Application, rules: RuleStore, plugins: Iterable[
             at=now,
             pack="all",
             digest=rules.current.digest,
-            signatures=len(rules.current.signatures),
+            signatures=len(rules.current.signatures.signatures),
             source=", ".join(["shipped", *map(str, settings.rules.folders)]),
         ),
     )

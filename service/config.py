@@ -259,3 +259,9 @@ def _siblings(where: tuple[int | str, ...]) -> str:
             return ""
         model = field.annotation
     return f"; known here: {', '.join(sorted(model.model_fields))}"
+
+
+def cache_folder() -> Path:
+    """Where checked rule sets are kept between runs: `$XDG_CACHE_HOME/relight`, else `~/.cache/relight`."""
+    given = os.environ.get("XDG_CACHE_HOME", "")
+    return (Path(given) if given else Path.home() / ".cache") / "relight"

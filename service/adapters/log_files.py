@@ -93,7 +93,7 @@ def read_files(
         host = (nodes or {}).get(path) or (named.node if named is not None else None)
         rank = named.rank if named is not None else None
         logs.append(read_log(path, data, stream, node=NodeName(host) if host else None, rank=rank))
-    return Case("-", tuple(logs), tuple(notes))
+    return Case(paths[0] if paths else "-", tuple(logs), tuple(notes))
 
 
 def read_folder(folder: Path) -> Case:

@@ -131,7 +131,7 @@ def _opened(config: Path | None) -> Iterator[AuditLog]:
         log = bootstrap.open_audit(settings)
     except PluginError as error:
         raise stop(str(error), ExitCode.CONFIG) from error
-    except (AuditUnavailable, OSError) as error:
+    except (RuntimeError, OSError) as error:  # a store refuses its file in its own words
         raise _unreachable(error) from error
     try:
         try:

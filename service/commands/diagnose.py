@@ -5,18 +5,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import Annotated, TypeVar
 
 import orjson
 import typer
 
 from relight.types import Stream
-from service.bootstrap import LogUnreadable, RulesInvalid, diagnosis_tools
+from rules.problems import RulesInvalid
+from service.bootstrap import DiagnosisTools, LogUnreadable, diagnosis_tools
 from service.diagnosis import Diagnosis, as_json, as_prediction
 from service.terminal import ExitCode, escaped, message, progress, result, stop
-
-if TYPE_CHECKING:
-    from service.bootstrap import DiagnosisTools
 
 _MAX_LOSERS = 6
 T = TypeVar("T")
