@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from detectors.attempts import last_attempt_start
-from detectors.evidence import LogEvidence, read_evidence, year_of
+from detectors.evidence import Lines, LogEvidence, read_evidence, year_of
 from detectors.log_text import LogText
 from detectors.silence import silence_before_order
 from relight.attribute import AttemptFacts, attribute
@@ -25,6 +25,7 @@ from relight.types import (
     NodeName,
     Rank,
     SchedulerState,
+    Stream,
     Taxonomy,
 )
 from rules.match import RuleSet
@@ -34,6 +35,7 @@ HEAD_LINES = 200
 TAIL_LINES = 2_000
 CONTEXT_LINES = 60
 MAX_KEPT_LINES = 20_000
+_LOOK_LINES = 100
 
 
 def diagnose(
@@ -54,6 +56,7 @@ def diagnose(
     known = next((y for y in years if y is not None), None)
     for log, year in zip(logs, years, strict=True):
         log.year = year if year is not None else known
+    _place_by_content(logs)
     read = [
         read_evidence(log, signatures, progress, base=number * _FILE_STRIDE, first=last_attempt_start(log))
         for number, log in enumerate(logs)
@@ -62,6 +65,32 @@ def diagnose(
     evidence = tuple(e for r in read for e in r.evidence) + ((silence,) if silence is not None else ())
     facts = _facts(read, scheduler, rank_to_node or {})
     return attribute(evidence, taxonomy, facts), evidence
+
+
+def _place_by_content(logs: Sequence[LogText]) -> None:
+    """Where each log turns out to be one rank's own, say so: names of files need not tell it."""
+    own: dict[int, Rank] = {}
+    for index, log in enumerate(logs):
+        if log.rank is None and log.stream is Stream.APPLICATION:
+            lines = Lines(log)
+            looked_at = {
+                *range(min(len(lines), _LOOK_LINES)),
+                *range(max(0, len(lines) - _LOOK_LINES), len(lines)),
+            }
+            ranks = {r for i in looked_at if (r := lines.prefix(i).rank) is not None}
+            if len(ranks) == 1:
+                own[index] = ranks.pop()
+    if len(set(own.values())) < 2:
+        return
+    for index, rank in own.items():
+        logs[index].rank = rank
+    on_node: dict[NodeName, set[Rank]] = {}
+    for log in logs:
+        if log.node is not None and log.rank is not None:
+            on_node.setdefault(log.node, set()).add(log.rank)
+    for log in logs:
+        if log.rank is None and log.node is not None and len(on_node.get(log.node, ())) == 1:
+            (log.rank,) = on_node[log.node]
 
 
 def _facts(

@@ -171,7 +171,7 @@ _LAYERS: tuple[tuple[re.Pattern[str], Reader], ...] = tuple(
         (r"(?P<mon>[A-Za-z]{3,9})\s+(?P<day>\d{1,2}) (?P<hms>\d\d:\d\d:\d\d)(?:\.(?P<fraction>\d+))? (?:(?!kernel:)(?P<host>" + _HOST + r") [\w./-]+?(?:\[\d+\])?:\s|(?:kernel|systemd|slurm\w*)(?:\[\d+\])?:\s)?(?:\[\s*(?P<uptime>\d+\.\d+)\] )?", _dated),
         (r"(?P<month>\d\d)/(?P<day>\d\d)/(?P<year>\d{4}) (?P<hms>\d\d:\d\d:\d\d) (?:- \w+ - \S+ -\s+)?", _dated),
         (r"\[(?P<month>\d\d)/(?P<day>\d\d)/(?P<year>\d\d) (?P<hms>\d\d:\d\d:\d\d)\]\s+", _dated),
-        (r"\[rank(?P<rank>\d+)\]:\s?", _ranked),
+        (r"\[rank[:=]?\s?(?P<rank>\d+)\](?::\s?|\s)", _ranked),
         (r"\[[EWIFV](?P<month>\d{1,2})(?P<day>\d\d) (?P<hms>\d\d:\d\d:\d\d)\.(?P<fraction>\d+) [\w./-]+:\d+\] ", _dated),
         (r"\[[EWIFV] [\w./-]+:\d+\] ", _nothing),
         (r"[EWIFV](?P<month>\d\d)(?P<day>\d\d) (?P<hms>\d\d:\d\d:\d\d)\.(?P<fraction>\d+)\s+\d+ [\w./-]+:\d+\] ", _dated),

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from enum import StrEnum
 from typing import Any, Protocol, runtime_checkable
 
 from relight.events import Event
@@ -18,6 +19,7 @@ from relight.types import (
     IncidentId,
     NodeName,
     Observation,
+    Rank,
     RecommendationId,
     SchedulerState,
     WorkloadId,
@@ -188,6 +190,37 @@ class Scheduler(Protocol):
 # ------------------------------------------------------------------ attribution and detection
 
 
+class ProbeSays(StrEnum):
+    """The answer of a probe: HOLD forbids any verdict, UNKNOWN is no answer and never means healthy."""
+
+    HUNG = "hung"
+    ALIVE = "alive"
+    HOLD = "hold"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProbeReading:
+    """What one probe found, with the ranks or nodes that it accuses if it accuses any."""
+
+    probe: str
+    says: ProbeSays
+    ranks: tuple[Rank, ...] = ()
+    nodes: tuple[NodeName, ...] = ()
+    reason: str = ""
+
+
+@runtime_checkable
+class HangProbe(Protocol):
+    """A second opinion on a job that made no progress: scheduler, node reachability, our own collectors."""
+
+    name: str
+
+    def read(self, attempt: AttemptId, now: datetime) -> ProbeReading:
+        """What is known at `now`, without waiting: long checks run elsewhere and are UNKNOWN until done."""
+        ...
+
+
 @runtime_checkable
 class Attributor(Protocol):
     """Evidence in, the failure and its suspects out; pure."""
@@ -223,4 +256,28 @@ class Detector(Protocol):
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Take over what `snapshot` returned; ValueError if the state is of another version."""
+        ...
+
+
+@runtime_checkable
+class OnlineModel(Protocol):
+    """A stream of numbers in, a score out; one number at a time, in bounded memory."""
+
+    name: str
+    version: int
+
+    def learn_one(self, value: float) -> None:
+        """Take in a value; one that is not finite is ignored."""
+        ...
+
+    def score_one(self, value: float) -> float | None:
+        """How unusual a value is, 0 and below meaning usual, or None while there is nothing to compare with."""
+        ...
+
+    def snapshot(self) -> Mapping[str, Any]:
+        """The state as JSON values: restoring it and going on equals never having stopped."""
+        ...
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Take over what `snapshot` returned; ValueError if it is of another model or version."""
         ...

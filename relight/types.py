@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import NewType
+from typing import Any, NewType
 
 AttemptId = NewType("AttemptId", str)
 WorkloadId = NewType("WorkloadId", str)
@@ -142,6 +142,22 @@ class AnomalyKind(StrEnum):
     NOVELTY = "novelty"
 
 
+class Tier(StrEnum):
+    """How firm an anomaly is: a suspicion asks for probes, only a confirmed one opens an incident."""
+
+    SUSPECT = "suspect"
+    CONFIRMED = "confirmed"
+
+
+class Scope(StrEnum):
+    """What an anomaly accuses; `job` means that the culprit is unknown or that there is none."""
+
+    JOB = "job"
+    STAGE = "stage"
+    NODE = "node"
+    RANK = "rank"
+
+
 # ------------------------------------------------------------------ observations
 
 
@@ -200,6 +216,7 @@ class StepProgress:
     throughput: float | None = None
     tokens: int | None = None
     where: LogRef | None = None
+    is_skipped: bool | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -210,6 +227,42 @@ class StepTiming:
     step: int
     step_s: float
     compute_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepBatch:
+    """The timings of one step of many ranks at once; the sequences run in the order of `ranks`.
+
+    `compute_s` is a rank's own work before the first collective of the step: only that tells a slow rank
+    from those who wait for it. NaN stands for a rank that did not report. Arrays (`array`, NumPy) spare
+    the copy that lists need. `stages` are the pipeline stages, if they are known here and not from a
+    `JobShape`.
+    """
+
+    attempt: AttemptId
+    at: datetime
+    step: int
+    ranks: Sequence[int]
+    step_s: Sequence[float]
+    compute_s: Sequence[float] | None = None
+    stages: Sequence[int] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobShape:
+    """What an attempt trains with; baselines of another shape do not apply, those of the same one do.
+
+    `nodes` and `stages` are indexed by rank; empty if unknown. `batch` is the global batch size.
+    """
+
+    attempt: AttemptId
+    at: datetime
+    workload: WorkloadId | None = None
+    world_size: int | None = None
+    batch: int | None = None
+    sequence_length: int | None = None
+    nodes: Sequence[NodeName] = ()
+    stages: Sequence[int] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -243,7 +296,9 @@ class NodeEvent:
     gpu: str | None = None
 
 
-Observation = LogLine | StepProgress | StepTiming | Heartbeat | SchedulerState | NodeEvent
+Observation = (
+    LogLine | StepProgress | StepTiming | StepBatch | JobShape | Heartbeat | SchedulerState | NodeEvent
+)
 
 
 # ------------------------------------------------------------------ evidence and attribution
@@ -354,7 +409,11 @@ Taxonomy = Mapping[FailureName, Failure]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Anomaly:
-    """A claim of one detector; detection latency is `detected_at - onset_at`."""
+    """A claim of one detector; detection latency is `detected_at - onset_at`.
+
+    `scope` is what is meant: `job` (culprit unknown), `rank`, `node` or `stage` (an imbalance of the
+    workload, which accuses nobody). `detail` holds JSON values of the detector's own.
+    """
 
     attempt: AttemptId
     kind: AnomalyKind
@@ -366,6 +425,10 @@ class Anomaly:
     baseline: float | None = None
     evidence: Sequence[LogRef] = ()
     summary: str = ""
+    rank: Rank | None = None
+    node: NodeName | None = None
+    scope: str = "job"
+    detail: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

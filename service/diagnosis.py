@@ -51,11 +51,9 @@ class Diagnostician:
     def judge(self, logs: tuple[LogText, ...], *, at: datetime) -> Diagnosis:
         """Judge the last attempt in these logs, as of `at`."""
         attribution, evidence = diagnose(logs, self.signatures, self.progress, self.taxonomy)
-        nodes = tuple(dict.fromkeys(e.node for e in evidence if e.node is not None))
         facts = Facts(
             progress=attribution.made_progress,
             requested_nodes=1,
-            allocated_nodes=nodes,
             modes={"diagnosis": Mode.ACT},
         )
         history = History(

@@ -10,7 +10,6 @@ from relight.policy import Facts, History, OptIn, PolicyTable, Witness
 from relight.progress import StepLedger
 from relight.suspects import Suspicion
 from relight.types import (
-    AttemptId,
     Attribution,
     Mode,
     NodeName,
@@ -176,11 +175,3 @@ def _opt_in(attempt: AttemptRecord) -> OptIn:
         max_restarts=said.get("max_restarts"),
         max_no_progress=said.get("max_no_progress"),
     )
-
-
-def is_newer(state: Projection, attempt: AttemptId, other: AttemptId) -> bool:
-    """True if `other` is a later attempt of the same workload."""
-    mine, theirs = state.attempts.get(attempt), state.attempts.get(other)
-    if mine is None or theirs is None or mine.seen.workload != theirs.seen.workload:
-        return False
-    return theirs.seen.attempt_index > mine.seen.attempt_index

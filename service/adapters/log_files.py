@@ -133,8 +133,8 @@ def _described(folder: Path, described: Path) -> Case:
         raise LogUnreadable(f"{described}: {why}; expected {wanted}") from why
     logs, notes = [], []
     for name, stream in sorted(streams.items()):
-        if "/" in name or name.startswith("."):
-            raise LogUnreadable(f"{described}: file name {name!r} leaves the folder; use plain names")
+        if Path(name).is_absolute() or ".." in Path(name).parts:
+            raise LogUnreadable(f"{described}: file name {name!r} leaves the folder; name files inside it")
         data, note = read_bytes(str(folder / name))
         notes += [note] if note else []
         host = nodes.get(name)

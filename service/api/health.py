@@ -13,7 +13,7 @@ from relight.ports import AuditUnavailable
 from service.api.access import App, resource
 from service.api.problems import PROBLEMS, Problem, documented
 from service.api.security import Caller, permits, public
-from service.api.wire import JsonObject, PathId, Told
+from service.api.wire import PathId, Told
 from service.tokens import Permission
 
 router = resource("health")
@@ -103,8 +103,7 @@ def explain_problem(code: PathId) -> Meaning:
 @permits(Permission.READ)
 def get_openapi(request: Request) -> JSONResponse:
     """This API as an OpenAPI document."""
-    described: JsonObject = request.app.openapi()
-    return JSONResponse(described)
+    return JSONResponse(request.app.openapi())
 
 
 @router.get("/stats", operation_id="getStats", responses=documented())

@@ -26,7 +26,6 @@ from service.api.wire import (
     Page,
     PathId,
     Told,
-    harmless,
     page,
     single,
     tag,
@@ -239,7 +238,7 @@ def _evidence(one: Evidence) -> EvidenceTold:
         at=one.at,
         node=one.node,
         rank=one.rank,
-        captures={name: _shown(value) for name, value in one.captures.items()},
+        captures=dict(one.captures),
         count=one.count,
         does_not_prove=one.does_not_prove,
     )
@@ -266,7 +265,3 @@ def _suspects(said: Attribution | None) -> list[SuspectTold]:
 
 def _place(where: LogRef) -> Place:
     return Place(file=where.file, line=where.line)
-
-
-def _shown(value: object) -> object:
-    return harmless(value) if isinstance(value, str) else value

@@ -12,7 +12,15 @@ from datetime import UTC, datetime
 from typing import Annotated, Any, Generic, TypeVar
 
 from fastapi import Path, Query, Request, Response
-from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, PlainSerializer
+from pydantic import (
+    AfterValidator,
+    AwareDatetime,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+)
 
 from service.api.problems import Problem
 from service.terminal import escaped
@@ -132,12 +140,18 @@ def body_hash(body: BaseModel) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-JsonObject = dict[str, Any]
+def harmless(value: Any) -> Any:
+    """Text out of a log, anywhere in a JSON value, without what could drive a terminal."""
+    match value:
+        case str():
+            return escaped(value)
+        case dict():
+            return {escaped(name): harmless(item) for name, item in value.items()}
+        case list() | tuple():
+            return [harmless(item) for item in value]
+        case _:
+            return value
 
 
-def harmless(text: str) -> str:
-    """Text out of a log, with the characters that could drive a terminal or a page written as codes."""
-    return escaped(text)
-
-
-FromLog = Annotated[str, AfterValidator(harmless)]
+FromLog = Annotated[str, BeforeValidator(harmless)]
+JsonObject = Annotated[dict[str, Any], BeforeValidator(lambda said: harmless(dict(said)))]

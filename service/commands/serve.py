@@ -30,7 +30,7 @@ def serve(
         result(_openapi())
         return
     settings = settings_from(config, {"server": {"host": host, "port": port}})
-    message(f"relight: listening on http://{settings.server.host}:{settings.server.port}")
+    message(f"relight: starting on http://{settings.server.host}:{settings.server.port}")
     try:
         bootstrap.serve(settings)
     except RulesInvalid as invalid:

@@ -49,7 +49,7 @@ SILENT = {"rank2-silent"}
 
 pytestmark = pytest.mark.skipif(
     not FOLDERS,
-    reason=f"the recorded runs are not beside the project ({RUNS.name} missing): these 44 runs are NOT tested",
+    reason=f"the recorded runs are not beside the project ({RUNS.name} missing): the recorded runs are NOT tested",
 )
 
 
