@@ -87,7 +87,7 @@ def _step(step: int, dice: random.Random) -> Iterator[str]:
 
 
 def _ending(dice: random.Random) -> Iterator[str]:
-    yield "node-003 kernel: NVRM: Xid (PCI:0000:4e:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus."
+    yield "Jan  5 16:02:24 node-003 kernel: NVRM: Xid (PCI:0000:4e:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus."
     yield "[rank27]: RuntimeError: CUDA error: unspecified launch failure"
     for rank in range(0, RANKS, 4):
         yield (

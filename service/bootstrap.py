@@ -7,13 +7,14 @@ import hashlib
 import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from detectors.log_text import LogText
 from relight.events import PackLoaded, ServiceStarted, ServiceStopped
 from relight.ports import AuditLog, AuditUnavailable, Clock
 from relight.types import ClusterId, Stream, Taxonomy
@@ -35,9 +36,25 @@ if TYPE_CHECKING:  # the command line must not pay for HTTP and DuckDB when it l
     from service.rules_store import RuleStore
 
 __all__ = [
-    "DiagnosisTools", "LogUnreadable", "Parts", "build_app", "build_application", "clock", "diagnosis_tools",
-    "failures", "first_token", "open_audit", "open_tokens", "read_rule_files", "rule_store", "rule_texts",
-    "serve", "taxonomy",
+    "DiagnosisTools",
+    "LogUnreadable",
+    "Parts",
+    "Running",
+    "build_app",
+    "build_application",
+    "clock",
+    "demo_cases",
+    "diagnosis_tools",
+    "failures",
+    "first_token",
+    "open_audit",
+    "open_tokens",
+    "read_rule_files",
+    "rule_store",
+    "rule_texts",
+    "running",
+    "serve",
+    "taxonomy",
 ]  # fmt: skip
 
 CONSOLE_CLIENT = "local-console"
@@ -206,6 +223,58 @@ def serve(settings: Settings, announce: Callable[[str], object] = sys.stderr.wri
         server_header=False,
         log_level="warning",
     )
+
+
+@dataclass(slots=True)
+class Running:
+    """A service that listens in a thread of this process, with a token for whoever started it."""
+
+    url: str
+    token: str
+    thread: threading.Thread
+
+    def wait(self) -> None:
+        while self.thread.is_alive():
+            self.thread.join(1)
+
+
+@contextmanager
+def running(settings: Settings) -> Iterator[Running]:
+    """The service on loopback for as long as the block runs; port 0 takes a free one.
+
+    Errors: OSError if the port is taken; RuntimeError if the service does not come up.
+    """
+    import socket
+
+    import uvicorn
+
+    tokens = open_tokens(settings)
+    secret, _ = tokens.issue(Role.ADMIN, CONSOLE_CLIENT, at=clock().now(), days=1)
+    app = build_app(settings, Parts(tokens=tokens))
+    listener = socket.create_server((settings.server.host, settings.server.port))
+    server = uvicorn.Server(uvicorn.Config(app, log_level="warning", lifespan="on", timeout_graceful_shutdown=5))
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, name="service", daemon=True)
+    thread.start()
+    while not server.started:
+        thread.join(0.02)
+        if not thread.is_alive():
+            listener.close()
+            raise RuntimeError("the service ended while it started; run `relight serve` to see why")
+    host, port = listener.getsockname()[:2]
+    try:
+        yield Running(f"http://{host}:{port}", secret, thread)
+    finally:
+        server.should_exit = True
+        thread.join(DRAIN_S)
+        listener.close()
+
+
+def demo_cases(names: Iterable[str]) -> dict[str, tuple[LogText, ...]]:
+    """Cases of the shipped data set, by name. Errors: FileNotFoundError outside a source tree."""
+    root = Path(__file__).parent.parent / "datasets" / "failures"
+    if not root.is_dir():
+        raise FileNotFoundError(f"{root} does not exist")
+    return {name: log_files.read_folder(root / name).logs for name in names}
 
 
 def first_token(settings: Settings, tokens: TokenBook, the_clock: Clock) -> str | None:

@@ -7,7 +7,8 @@ import base64
 import binascii
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Annotated, Any, Generic, TypeVar
 
@@ -20,6 +21,7 @@ from pydantic import (
     ConfigDict,
     Field,
     PlainSerializer,
+    model_validator,
 )
 
 from service.api.problems import Problem
@@ -28,6 +30,7 @@ from service.terminal import escaped
 Item = TypeVar("Item")
 Model = TypeVar("Model", bound=BaseModel)
 
+_HALF = re.compile("[\ud800-\udfff]")
 MAX_PAGE = 250
 DEFAULT_PAGE = 100
 
@@ -55,6 +58,17 @@ class Ask(BaseModel):
     """A request body: unknown fields are refused, since a typo must not be advice ignored."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _holds_whole_characters(cls, said: Any) -> Any:
+        """JSON can spell half a character, which no answer and no store could spell again."""
+        if isinstance(said, Mapping):
+            for name, value in said.items():
+                words = value if isinstance(value, list) else [value]
+                if any(isinstance(word, str) and _HALF.search(word) for word in words):
+                    raise ValueError(f"{name} holds half a character (a lone surrogate)")
+        return said
 
 
 class Told(BaseModel):
@@ -145,8 +159,8 @@ def harmless(value: Any) -> Any:
     match value:
         case str():
             return escaped(value)
-        case dict():
-            return {escaped(name): harmless(item) for name, item in value.items()}
+        case Mapping():
+            return {escaped(str(name)): harmless(item) for name, item in value.items()}
         case list() | tuple():
             return [harmless(item) for item in value]
         case _:
@@ -154,4 +168,4 @@ def harmless(value: Any) -> Any:
 
 
 FromLog = Annotated[str, BeforeValidator(harmless)]
-JsonObject = Annotated[dict[str, Any], BeforeValidator(lambda said: harmless(dict(said)))]
+JsonObject = Annotated[dict[str, Any], BeforeValidator(harmless)]

@@ -4,9 +4,9 @@
 from __future__ import annotations
 
 import json
+import resource
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -41,21 +41,25 @@ def draft(tmp_path: Path) -> Path:
     return file
 
 
+def cpu_seconds(*args: str) -> tuple[float, str]:
+    """Processor time of a whole `relight` process, which a busy machine does not stretch, and its stdout."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    done = subprocess.run(
+        [sys.executable, "-c", "from service.cli import main; main()", *args],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=ROOT,
+    )
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime, done.stdout
+
+
 def test_help_lists_every_command_and_answers_within_half_a_second() -> None:
-    times = []
-    for _ in range(3):
-        began = time.perf_counter()
-        done = subprocess.run(
-            [sys.executable, "-c", "from service.cli import main; main()", "--help"],
-            capture_output=True,
-            text=True,
-            check=True,
-            cwd=ROOT,
-        )
-        times.append(time.perf_counter() - began)
+    seconds, shown = min(cpu_seconds("--help") for _ in range(2))
     for command in ("diagnose", "serve", "demo", "rules", "audit", "config", "token", "version"):
-        assert f"  {command} " in done.stdout
-    assert min(times) < 0.5
+        assert f"  {command} " in shown
+    assert seconds < 0.5
 
 
 def test_help_imports_nothing_heavy() -> None:
@@ -95,17 +99,7 @@ def test_one_file_is_tested_alone() -> None:
 
 
 def test_testing_one_file_takes_less_than_a_second() -> None:
-    times = []
-    for _ in range(3):
-        began = time.perf_counter()
-        subprocess.run(
-            [sys.executable, "-c", "from service.cli import main; main()", "rules", "test", SHIPPED],
-            capture_output=True,
-            check=True,
-            cwd=ROOT,
-        )
-        times.append(time.perf_counter() - began)
-    assert min(times) < 1
+    assert min(cpu_seconds("rules", "test", SHIPPED) for _ in range(2))[0] < 1
 
 
 def test_a_faulty_file_is_a_finding_on_stdout_and_a_summary_on_stderr(draft: Path) -> None:

@@ -1,0 +1,275 @@
+# Copyright The Relight authors. SPDX-License-Identifier: Apache-2.0
+"""The hang detector: a job that made no progress for longer than its own pauses explain."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+from detectors.hang_watch import START_LIMIT_S, Judgement, Watch
+from relight.ports import HangProbe, ProbeReading, ProbeSays
+from relight.types import (
+    Anomaly,
+    AnomalyKind,
+    AttemptId,
+    AttemptState,
+    Heartbeat,
+    LogLine,
+    LogRef,
+    NodeEvent,
+    NodeName,
+    Observation,
+    Rank,
+    Role,
+    SchedulerState,
+    Scope,
+    StepProgress,
+    StepTiming,
+    Tier,
+)
+from rules.match import Hit, RuleSet
+
+COMMUNICATION_HANGS = frozenset(
+    {
+        "nccl_collective_timeout", "nccl_early_timeout", "nccl_watchdog_stuck", "collective_desync",
+        "barrier_timeout_at_checkpoint", "coordination_heartbeat_lost",
+    }
+)  # fmt: skip
+"""Failures whose symptom lines say that a collective waits in vain: no timer has to run out for them."""
+
+_AHEAD = timedelta(seconds=30)
+_NODE_FACT_AGE = timedelta(minutes=10)
+_JUDGED = frozenset({AttemptState.RUNNING, AttemptState.SUSPECT})
+
+
+class HangDetector:
+    """Suspects early, confirms once: by a signature, by a probe that agrees, or by the learned limit.
+
+    Shapes: any observation in; at most one suspicion a pause and one confirmed hang an attempt out.
+    Units:  seconds on a clock that never runs back: an observation counts as arrived between the last tick
+            and 30 s after it, so that a sender's wrong clock can't make a pause.
+    Errors: `restore` raises ValueError for a state of another version.
+    Source: two tiers over `Pauses`; a pause is judged by its phase, never while the scheduler says that the
+            job does not run or while our own collectors lag; open phases die with the attempt.
+    """
+
+    name = "hang"
+    VERSION = 1
+
+    def __init__(
+        self,
+        signatures: RuleSet | None = None,
+        *,
+        probes: Sequence[HangProbe] = (),
+        start_limit_s: float = START_LIMIT_S,
+    ) -> None:
+        self._probes = tuple(probes)
+        self._start_limit_s = start_limit_s
+        self._watches: dict[AttemptId, Watch] = {}
+        self._placed: dict[AttemptId, dict[Rank, NodeName]] = {}
+        self._node_facts: dict[NodeName, datetime] = {}
+        self._now: datetime | None = None
+        self.use_rules(signatures)
+
+    def use_rules(self, signatures: RuleSet | None) -> None:
+        """Take the communication hangs out of a rule set; other signatures are not looked at."""
+        wanted = signatures.signatures if signatures is not None else ()
+        self._signatures = RuleSet(s for s in wanted if COMMUNICATION_HANGS & {s.failure, *s.failures()})
+
+    def place_ranks(self, attempt: AttemptId, rank_to_node: Mapping[Rank, NodeName]) -> None:
+        self._placed[attempt] = dict(rank_to_node)
+
+    def follow(self, attempt: AttemptId, previous: AttemptId) -> None:
+        """Start `attempt` with what `previous`, of the same workload and shape, taught: not its clock or phases."""
+        before = self._watches.get(previous)
+        if before is not None:
+            self._watch(attempt).inherit(before)
+
+    def suspected(self) -> tuple[AttemptId, ...]:
+        """Attempts for which a suspicion is open: worth the price of slower probes."""
+        return tuple(a for a, w in self._watches.items() if w.is_suspected)
+
+    # -------------------------------------------------------------- observations
+
+    def observe(self, seen: Observation) -> tuple[Anomaly, ...]:
+        match seen:
+            case StepProgress():
+                self._watch(seen.attempt).progressed(seen, self._arrived(seen.at))
+            case StepTiming():
+                step = StepProgress(attempt=seen.attempt, at=seen.at, step=seen.step, rank=seen.rank)
+                self._watch(seen.attempt).progressed(step, self._arrived(seen.at))
+            case Heartbeat():
+                self._watch(seen.attempt).beat(int(seen.rank), self._arrived(seen.at))
+            case SchedulerState():
+                is_judged = seen.state in _JUDGED and "SUSPEND" not in seen.reason.upper()
+                self._watch(seen.attempt).scheduled(is_judged, seen.state, self._arrived(seen.at))
+            case LogLine():
+                return self._line(seen)
+            case NodeEvent():
+                if seen.is_fatal:
+                    self._node_facts[seen.node] = self._arrived(seen.at)
+        return ()
+
+    def _watch(self, attempt: AttemptId) -> Watch:
+        return self._watches.setdefault(attempt, Watch())
+
+    def _arrived(self, at: datetime) -> datetime:
+        """When an observation reached us; its own stamp only refines the time between two ticks."""
+        if self._now is None:
+            return at
+        return min(max(at, self._now), self._now + _AHEAD)
+
+    def _line(self, line: LogLine) -> tuple[Anomaly, ...]:
+        watch = self._watch(line.attempt)
+        at = self._now if self._now is not None else line.at
+        if at is None:
+            return ()
+        watch.wrote(at)
+        hit = self._communication_hang(line)
+        if hit is None or not watch.may_confirm:
+            return ()
+        ranks = _named_ranks(hit)
+        ref = LogRef(file=line.file, line=line.number)
+        judgement = Judgement(0.95, 0.5, watch.progress_at or at, f"{hit.title}: {hit.name}")
+        return (self._confirmed(line.attempt, watch, judgement, at, ranks=ranks, evidence=(ref,)),)
+
+    def _communication_hang(self, line: LogLine) -> Hit | None:
+        raw = line.text.encode("utf-8", "surrogateescape")
+        for hit in self._signatures.match_line(raw, line.stream):
+            is_stable = hit.signature.maturity == "stable"
+            if is_stable and hit.role in {Role.SYMPTOM, Role.ROOT} and hit.failure in COMMUNICATION_HANGS:
+                return hit
+        return None
+
+    # -------------------------------------------------------------- time
+
+    def overdue(self, now: datetime) -> tuple[Anomaly, ...]:
+        self._now = now if self._now is None else max(self._now, now)
+        found: list[Anomaly] = []
+        for attempt, watch in self._watches.items():
+            found += self._judged(attempt, watch, self._now)
+        return tuple(found)
+
+    def _judged(self, attempt: AttemptId, watch: Watch, now: datetime) -> list[Anomaly]:
+        watch.tick(now)
+        if not watch.may_confirm or watch.is_held:
+            return []
+        suspicion = watch.suspicion(now, self._start_limit_s)
+        if suspicion is None:
+            return []
+        readings = self._readings(attempt, now)
+        if any(r.says is ProbeSays.HOLD for r in readings):
+            watch.hold_until(now)
+            return []
+        found: list[Anomaly] = []
+        if not watch.is_suspected:
+            watch.is_suspected = True
+            found.append(self._anomaly(attempt, watch, suspicion, now, tier=Tier.SUSPECT))
+        confirmed = self._verdict(attempt, watch, readings, now)
+        return [*found, confirmed] if confirmed is not None else found
+
+    def _readings(self, attempt: AttemptId, now: datetime) -> list[ProbeReading]:
+        readings = [probe.read(attempt, now) for probe in self._probes]
+        nodes = set(self._placed.get(attempt, {}).values())
+        dead = tuple(
+            n for n, at in sorted(self._node_facts.items()) if n in nodes and now - at <= _NODE_FACT_AGE
+        )
+        if dead:
+            reason = f"node event on {', '.join(dead)}"
+            readings.append(ProbeReading(probe="node_events", says=ProbeSays.HUNG, nodes=dead, reason=reason))
+        return readings
+
+    def _verdict(
+        self, attempt: AttemptId, watch: Watch, readings: Sequence[ProbeReading], now: datetime
+    ) -> Anomaly | None:
+        agreed = [r for r in readings if r.says is ProbeSays.HUNG]
+        judgement = watch.agreed(now, agreed)
+        if judgement is None:
+            is_alive = any(r.says is ProbeSays.ALIVE for r in readings)
+            judgement = watch.verdict(now, self._start_limit_s, is_alive=is_alive)
+        if judgement is None:
+            return None
+        ranks = tuple(dict.fromkeys(rank for r in agreed for rank in r.ranks))
+        nodes = tuple(dict.fromkeys(node for r in agreed for node in r.nodes))
+        return self._confirmed(attempt, watch, judgement, now, ranks=ranks, nodes=nodes)
+
+    def _confirmed(
+        self,
+        attempt: AttemptId,
+        watch: Watch,
+        judgement: Judgement,
+        now: datetime,
+        *,
+        ranks: tuple[Rank, ...] = (),
+        nodes: tuple[NodeName, ...] = (),
+        evidence: tuple[LogRef, ...] = (),
+    ) -> Anomaly:
+        watch.is_confirmed = True
+        return self._anomaly(
+            attempt, watch, judgement, now, tier=Tier.CONFIRMED, ranks=ranks, nodes=nodes, evidence=evidence
+        )
+
+    def _anomaly(
+        self,
+        attempt: AttemptId,
+        watch: Watch,
+        judgement: Judgement,
+        now: datetime,
+        *,
+        tier: Tier,
+        ranks: tuple[Rank, ...] = (),
+        nodes: tuple[NodeName, ...] = (),
+        evidence: tuple[LogRef, ...] = (),
+    ) -> Anomaly:
+        placed = self._placed.get(attempt, {})
+        accused = ranks or tuple(Rank(r) for r in watch.culprits(now))
+        where = nodes or tuple(dict.fromkeys(placed[r] for r in accused if r in placed))
+        scope = Scope.RANK if accused else Scope.NODE if nodes else Scope.JOB
+        named = (
+            f"rank {', '.join(map(str, accused))}"
+            if accused
+            else f"node {', '.join(nodes)}" if nodes else "culprit unknown"
+        )  # fmt: skip
+        return Anomaly(
+            attempt=attempt, kind=AnomalyKind.HANG, detector=self.name, onset_at=min(judgement.onset_at, now),
+            detected_at=now, score=judgement.score, threshold=judgement.threshold_s, baseline=watch.usual_s,
+            evidence=evidence or watch.evidence, summary=f"{judgement.reason}; {named}", tier=tier, scope=scope,
+            ranks=accused, nodes=where,
+        )  # fmt: skip
+
+    # -------------------------------------------------------------- state
+
+    def forget(self, attempt: AttemptId) -> None:
+        self._watches.pop(attempt, None)
+        self._placed.pop(attempt, None)
+
+    def snapshot(self) -> Mapping[str, Any]:
+        return {
+            "version": self.VERSION,
+            "now": self._now.isoformat() if self._now is not None else None,
+            "watches": {attempt: watch.as_json() for attempt, watch in self._watches.items()},
+            "placed": {a: {str(r): n for r, n in ranks.items()} for a, ranks in self._placed.items()},
+            "node_facts": {node: at.isoformat() for node, at in self._node_facts.items()},
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        if state.get("version") != self.VERSION:
+            raise ValueError(f"hang state of version {state.get('version')!r}; this code reads {self.VERSION}")
+        self._now = datetime.fromisoformat(state["now"]) if state["now"] is not None else None
+        self._watches = {AttemptId(a): Watch.restored(w) for a, w in state["watches"].items()}
+        self._placed = {
+            AttemptId(a): {Rank(int(r)): NodeName(n) for r, n in ranks.items()}
+            for a, ranks in state["placed"].items()
+        }
+        self._node_facts = {
+            NodeName(n): datetime.fromisoformat(at) for n, at in state["node_facts"].items()
+        }
+
+
+def _named_ranks(hit: Hit) -> tuple[Rank, ...]:
+    """Ranks that the line itself says did not arrive; the one that speaks is a victim."""
+    if hit.signature.id != "pytorch.monitored_barrier":
+        return ()
+    ranks = str(hit.captures.get("ranks", hit.captures.get("rank", "")))
+    return tuple(Rank(int(r)) for r in ranks.replace(",", " ").split() if r.isdigit())
