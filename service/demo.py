@@ -36,11 +36,11 @@ STORY: tuple[Expected, ...] = (
              action="restart_excluding", nodes=("node92",)),
     Expected(case="c0226", what="three ranks wait for a fourth", failure="nccl_collective_timeout", action="restart"),
     Expected(case="c0019", what="ranks part ways in the program", failure="collective_desync", action="restart"),
-    Expected(case="c0018", what="a worker gets SIGKILL, nobody says why", failure="killed_unconfirmed", action="restart"),
+    Expected(case="c0018", what="a worker gets SIGKILL, unexplained", failure="killed_unconfirmed", action="restart"),
     Expected(case="c0042", what="a file handle goes stale", failure="stale_file_handle", action="restart"),
     Expected(case="c0009", what="the time limit ends a healthy run", failure="time_limit", action="restart"),
     Expected(case="c0153", what="the model does not fit the device", failure="cuda_oom", action="stop"),
-    Expected(case="c0287", what="the checkpoint is of another model", failure="checkpoint_shape_mismatch", action="stop"),
+    Expected(case="c0287", what="a checkpoint of another model", failure="checkpoint_shape_mismatch", action="stop"),
     Expected(case="c0192", what="a type error in the model's code", failure="python_exception", action="stop"),
     Expected(case="c0221", what="Slurm confirms that host memory ran out", failure="host_oom_killed", action="stop"),
     Expected(case="c0077", what="loss scaling skips a step, as it should", failure="none", action="continue"),
@@ -88,7 +88,8 @@ def _one(client: httpx.Client, expected: Expected, logs: Sequence[LogText], at: 
     sent = _checked(client.post("/v1/logs/ndjson", content=body, headers=headers))
     if sent["rejected"]:
         raise DemoFailed(f"{expected.case}: the service refused {sent['rejected']} lines: {sent['errors'][:2]}")
-    _put_attempt(client, attempt, at, number, "COMPLETED" if expected.action == "continue" else "FAILED", logs)
+    ended = "COMPLETED" if expected.action == "continue" else "FAILED"
+    _put_attempt(client, attempt, at, number, ended, hosts)
     advice = _checked(client.post("/v1/recommendations", json={"attempt_id": attempt, "trigger": "exited"}))
     return Told(
         expected=expected,

@@ -93,7 +93,7 @@ def settings_from(environ: Mapping[str, str]) -> Settings | None:
         cluster=environ.get("RELIGHT_CLUSTER_ID") or None,
         url=url,
         token_file=Path(token) if token else None,
-        file=Path(file.replace("{rank}", rank)) if file else None,
+        file=_file_of_rank(file, rank) if file else None,
         heartbeat_s=_setting(float, environ, "RELIGHT_HEARTBEAT_S", 10.0),
         timing_interval_s=_setting(float, environ, "RELIGHT_TIMING_INTERVAL_S", 1.0),
         stall_s=_setting(float, environ, "RELIGHT_STALL_S", 60.0),
@@ -115,13 +115,16 @@ def _attempt_of_scheduler(environ: Mapping[str, str]) -> str:
     return f"slurm:{job}:{environ.get('SLURM_RESTART_COUNT', '0')}"
 
 
+def _file_of_rank(file: str, rank: str) -> Path:
+    """Each rank writes a file of its own: two writers could cut each other's lines."""
+    return Path(file.replace("{rank}", rank) if "{rank}" in file else f"{file}.rank{rank}")
+
+
 def _first(environ: Mapping[str, str], names: tuple[str, ...], otherwise: str) -> str:
     return next((environ[name] for name in names if environ.get(name)), otherwise)
 
 
-def _setting(
-    kind: Callable[[str], Value], environ: Mapping[str, str], name: str, otherwise: Value
-) -> Value:
+def _setting(kind: Callable[[str], Value], environ: Mapping[str, str], name: str, otherwise: Value) -> Value:
     text = environ.get(name)
     return _number(kind, name, text) if text else otherwise
 

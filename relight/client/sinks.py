@@ -109,9 +109,7 @@ def _receipt(body: bytes) -> Receipt:
         {
             result["index"]: str(result.get("detail", ""))
             for result in told["results"]
-            if isinstance(result, dict)
-            and result.get("status") == "failed"
-            and isinstance(result.get("index"), int)
+            if isinstance(result, dict) and result.get("status") == "failed" and isinstance(result.get("index"), int)
         }
     )
 

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, TypeVar
 
@@ -31,9 +31,7 @@ def diagnose(
     node: Annotated[list[str] | None, typer.Option(help="FILE=HOST: the host that wrote a file.")] = None,
     as_json_: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
     batch: Annotated[Path | None, typer.Option(help="A folder of case folders; one prediction each.")] = None,
-    out: Annotated[
-        Path | None, typer.Option(help="Where --batch writes its predictions (JSON lines).")
-    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Where --batch writes its predictions (JSON lines).")] = None,
     rules: Annotated[list[Path] | None, typer.Option(help="Folders with your own signatures.")] = None,
     policy: Annotated[Path | None, typer.Option(help="A policy file instead of the shipped one.")] = None,
 ) -> None:
@@ -67,14 +65,12 @@ def _tools(rules: Sequence[Path], policy: Path | None) -> DiagnosisTools:
     except RulesInvalid as invalid:
         for problem in invalid.problems:
             message(str(problem))
-        raise stop(
-            f"the rules hold {len(invalid.problems)} problem(s), see above", ExitCode.CONFIG
-        ) from invalid
+        raise stop(f"the rules hold {len(invalid.problems)} problem(s), see above", ExitCode.CONFIG) from invalid
     except OSError as missing:
         raise stop(str(missing), ExitCode.CONFIG) from missing
 
 
-def _pairs(given: Sequence[str] | None, option: str, kind: type[T]) -> dict[str, T]:
+def _pairs(given: Sequence[str] | None, option: str, kind: Callable[[str], T]) -> dict[str, T]:
     out: dict[str, T] = {}
     for pair in given or ():
         file, sign, value = pair.rpartition("=")
@@ -84,9 +80,7 @@ def _pairs(given: Sequence[str] | None, option: str, kind: type[T]) -> dict[str,
             out[file] = kind(value)
         except ValueError as unknown:
             known = ", ".join(Stream)
-            raise stop(
-                f"--{option} {pair!r}: {value!r} is no stream; use one of {known}", ExitCode.USAGE
-            ) from unknown
+            raise stop(f"--{option} {pair!r}: {value!r} is no stream; use one of {known}", ExitCode.USAGE) from unknown
     return out
 
 
@@ -130,10 +124,7 @@ def _batch(tools: DiagnosisTools, root: Path, out: Path | None) -> None:
         result(data.decode().rstrip("\n"))
     else:
         out.write_bytes(data)
-        message(
-            f"relight: {len(lines)} predictions written to {out}"
-            + (f", {skipped} left out" if skipped else "")
-        )
+        message(f"relight: {len(lines)} predictions written to {out}" + (f", {skipped} left out" if skipped else ""))
     if skipped:
         raise typer.Exit(ExitCode.FINDINGS)
 
