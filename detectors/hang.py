@@ -15,6 +15,7 @@ from relight.types import (
     AttemptId,
     AttemptState,
     Heartbeat,
+    JobShape,
     LogLine,
     LogRef,
     NodeEvent,
@@ -24,6 +25,7 @@ from relight.types import (
     Role,
     SchedulerState,
     Scope,
+    StepBatch,
     StepProgress,
     StepTiming,
     Tier,
@@ -33,12 +35,13 @@ from rules.match import Hit, RuleSet
 COMMUNICATION_HANGS = frozenset(
     {
         "nccl_collective_timeout", "nccl_early_timeout", "nccl_watchdog_stuck", "collective_desync",
-        "barrier_timeout_at_checkpoint", "coordination_heartbeat_lost",
+        "barrier_timeout_at_checkpoint",
     }
 )  # fmt: skip
 """Failures whose symptom lines say that a collective waits in vain: no timer has to run out for them."""
 
 _AHEAD = timedelta(seconds=30)
+_MAX_SHAPES = 1_000
 _NODE_FACT_AGE = timedelta(minutes=10)
 _JUDGED = frozenset({AttemptState.RUNNING, AttemptState.SUSPECT})
 
@@ -69,6 +72,7 @@ class HangDetector:
         self._watches: dict[AttemptId, Watch] = {}
         self._placed: dict[AttemptId, dict[Rank, NodeName]] = {}
         self._node_facts: dict[NodeName, datetime] = {}
+        self._last_of_shape: dict[str, AttemptId] = {}
         self._now: datetime | None = None
         self.use_rules(signatures)
 
@@ -96,6 +100,10 @@ class HangDetector:
         match seen:
             case StepProgress():
                 self._watch(seen.attempt).progressed(seen, self._arrived(seen.at))
+            case StepBatch():
+                self._batch(seen)
+            case JobShape():
+                self._shaped(seen)
             case StepTiming():
                 step = StepProgress(attempt=seen.attempt, at=seen.at, step=seen.step, rank=seen.rank)
                 self._watch(seen.attempt).progressed(step, self._arrived(seen.at))
@@ -110,6 +118,26 @@ class HangDetector:
                 if seen.is_fatal:
                     self._node_facts[seen.node] = self._arrived(seen.at)
         return ()
+
+    def _batch(self, seen: StepBatch) -> None:
+        ranks = [r for r, s in zip(seen.ranks, seen.step_s, strict=True) if s == s]
+        if ranks:
+            step = StepProgress(attempt=seen.attempt, at=seen.at, step=seen.step, rank=Rank(int(ranks[0])))
+            self._watch(seen.attempt).progressed_together(step, ranks, self._arrived(seen.at))
+
+    def _shaped(self, seen: JobShape) -> None:
+        """An attempt of the same workload and shape starts with what the last one taught."""
+        if seen.nodes:
+            self.place_ranks(seen.attempt, {Rank(r): node for r, node in enumerate(seen.nodes)})
+        if seen.workload is None:
+            return
+        key = f"{seen.workload}|{seen.world_size}|{seen.batch}|{seen.sequence_length}"
+        before = self._last_of_shape.pop(key, None)
+        if before is not None and before != seen.attempt:
+            self.follow(seen.attempt, before)
+        self._last_of_shape[key] = seen.attempt
+        while len(self._last_of_shape) > _MAX_SHAPES:
+            self._last_of_shape.pop(next(iter(self._last_of_shape)))
 
     def _watch(self, attempt: AttemptId) -> Watch:
         return self._watches.setdefault(attempt, Watch())
@@ -131,7 +159,7 @@ class HangDetector:
             return ()
         ranks = _named_ranks(hit)
         ref = LogRef(file=line.file, line=line.number)
-        judgement = Judgement(0.95, 0.5, watch.progress_at or at, f"{hit.title}: {hit.name}")
+        judgement = Judgement(1.0, None, watch.progress_at or at, f"{hit.title} ({hit.name})")
         return (self._confirmed(line.attempt, watch, judgement, at, ranks=ranks, evidence=(ref,)),)
 
     def _communication_hang(self, line: LogLine) -> Hit | None:
@@ -172,9 +200,7 @@ class HangDetector:
     def _readings(self, attempt: AttemptId, now: datetime) -> list[ProbeReading]:
         readings = [probe.read(attempt, now) for probe in self._probes]
         nodes = set(self._placed.get(attempt, {}).values())
-        dead = tuple(
-            n for n, at in sorted(self._node_facts.items()) if n in nodes and now - at <= _NODE_FACT_AGE
-        )
+        dead = tuple(n for n, at in sorted(self._node_facts.items()) if n in nodes and now - at <= _NODE_FACT_AGE)
         if dead:
             reason = f"node event on {', '.join(dead)}"
             readings.append(ProbeReading(probe="node_events", says=ProbeSays.HUNG, nodes=dead, reason=reason))
@@ -225,17 +251,14 @@ class HangDetector:
         placed = self._placed.get(attempt, {})
         accused = ranks or tuple(Rank(r) for r in watch.culprits(now))
         where = nodes or tuple(dict.fromkeys(placed[r] for r in accused if r in placed))
-        scope = Scope.RANK if accused else Scope.NODE if nodes else Scope.JOB
-        named = (
-            f"rank {', '.join(map(str, accused))}"
-            if accused
-            else f"node {', '.join(nodes)}" if nodes else "culprit unknown"
-        )  # fmt: skip
+        named = [f"rank {r}" for r in accused] or [f"node {n}" for n in nodes] or ["culprit unknown"]
         return Anomaly(
             attempt=attempt, kind=AnomalyKind.HANG, detector=self.name, onset_at=min(judgement.onset_at, now),
             detected_at=now, score=judgement.score, threshold=judgement.threshold_s, baseline=watch.usual_s,
-            evidence=evidence or watch.evidence, summary=f"{judgement.reason}; {named}", tier=tier, scope=scope,
-            ranks=accused, nodes=where,
+            evidence=evidence or watch.evidence, summary=f"{judgement.reason}; {', '.join(named)}", tier=tier,
+            scope=Scope.RANK if accused else Scope.NODE if nodes else Scope.JOB,
+            rank=accused[0] if len(accused) == 1 else None, node=where[0] if len(where) == 1 else None,
+            detail={"phase": watch.kind, "ranks": list(accused), "nodes": list(where)},
         )  # fmt: skip
 
     # -------------------------------------------------------------- state
@@ -250,6 +273,7 @@ class HangDetector:
             "now": self._now.isoformat() if self._now is not None else None,
             "watches": {attempt: watch.as_json() for attempt, watch in self._watches.items()},
             "placed": {a: {str(r): n for r, n in ranks.items()} for a, ranks in self._placed.items()},
+            "shapes": dict(self._last_of_shape),
             "node_facts": {node: at.isoformat() for node, at in self._node_facts.items()},
         }
 
@@ -259,12 +283,10 @@ class HangDetector:
         self._now = datetime.fromisoformat(state["now"]) if state["now"] is not None else None
         self._watches = {AttemptId(a): Watch.restored(w) for a, w in state["watches"].items()}
         self._placed = {
-            AttemptId(a): {Rank(int(r)): NodeName(n) for r, n in ranks.items()}
-            for a, ranks in state["placed"].items()
+            AttemptId(a): {Rank(int(r)): NodeName(n) for r, n in ranks.items()} for a, ranks in state["placed"].items()
         }
-        self._node_facts = {
-            NodeName(n): datetime.fromisoformat(at) for n, at in state["node_facts"].items()
-        }
+        self._last_of_shape = {key: AttemptId(a) for key, a in state["shapes"].items()}
+        self._node_facts = {NodeName(n): datetime.fromisoformat(at) for n, at in state["node_facts"].items()}
 
 
 def _named_ranks(hit: Hit) -> tuple[Rank, ...]:

@@ -44,9 +44,9 @@ def student_quantile(p: float, df: float) -> float:
         y = (((((0.4 * y + 6.3) * y + 36.0) * y + 94.5) / c - y - 3.0) / b + 1.0) * x
         y = math.expm1(min(a * y * y, 700.0))
     else:
-        y = (
-            (1.0 / (((df + 6.0) / (df * y) - 0.089 * d - 0.822) * (df + 2.0) * 3.0) + 0.5 / (df + 4.0)) * y - 1.0
-        ) * (df + 1.0) / (df + 2.0) + 1.0 / y
+        y = ((1.0 / (((df + 6.0) / (df * y) - 0.089 * d - 0.822) * (df + 2.0) * 3.0) + 0.5 / (df + 4.0)) * y - 1.0) * (
+            df + 1.0
+        ) / (df + 2.0) + 1.0 / y
     return math.sqrt(df * y)
 
 
@@ -236,9 +236,7 @@ class Pauses:
         return {
             "version": self.VERSION,
             "recent": list(self._recent),
-            "classes": {
-                kind: [b.mean, b.weight, b.shape, b.spread, b.longest_s] for kind, b in self._classes.items()
-            },
+            "classes": {kind: [b.mean, b.weight, b.shape, b.spread, b.longest_s] for kind, b in self._classes.items()},
             "long": [list(pair) for pair in self._long],
             "ordinary": self.ordinary,
             "longest_s": self.longest_s,

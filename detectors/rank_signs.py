@@ -3,11 +3,12 @@
 
 from __future__ import annotations
 
-import math
-from array import array
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 MAX_RANKS = 200_000
 MAX_ACCUSED_RATIO = 0.25
@@ -15,6 +16,7 @@ _ACTIVE_FLOOR_S = 60.0
 _MISSED_BEATS = 3.0
 _SILENT_FLOOR_S = 15.0
 _JITTER = 1.5
+_GROWTH = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,59 +32,69 @@ class RankSigns:
     """Last step and last heartbeat of each rank, in flat arrays.
 
     Shapes: ranks from 0 to 199,999 in any order; one that appears or vanishes is no news by itself.
-    Units:  seconds on the job's own clock; 36 B a rank.
+    Units:  seconds on the job's own clock, NaN for never; 36 B a rank.
     Errors: none; ranks beyond the limit are ignored.
     """
 
     def __init__(self) -> None:
-        self._step = array("q")
-        self._step_at = array("d")
-        self._beat_at = array("d")
-        self._usual_lag = array("i")
-        self._beat_gap = array("d")
+        self._step = np.empty(0, np.int64)
+        self._step_at = np.empty(0, np.float64)
+        self._beat_at = np.empty(0, np.float64)
+        self._beat_gap = np.empty(0, np.float64)
+        self._usual_lag = np.empty(0, np.int32)
         self._top = -1
 
     @property
-    def reporting(self) -> int:
-        """How many ranks ever reported a step of their own."""
-        return sum(1 for at in self._step_at if not math.isnan(at))
+    def nbytes(self) -> int:
+        arrays = (self._step, self._step_at, self._beat_at, self._beat_gap, self._usual_lag)
+        return sum(a.nbytes for a in arrays)
 
-    def _holds(self, rank: int) -> bool:
-        if not 0 <= rank < MAX_RANKS:
-            return False
-        missing = rank + 1 - len(self._step)
-        if missing > 0:
-            self._step.extend([-1] * missing)
-            self._step_at.extend([math.nan] * missing)
-            self._beat_at.extend([math.nan] * missing)
-            self._usual_lag.extend([0] * missing)
-            self._beat_gap.extend([math.nan] * missing)
-        return True
-
-    def stepped(self, rank: int, step: int, at_s: float) -> None:
-        if not self._holds(rank):
+    def _holds(self, highest: int) -> None:
+        missing = highest + 1 - len(self._step)
+        if missing <= 0:
             return
+        more = max(missing, _GROWTH)
+        nan = np.full(more, np.nan)
+        self._step = np.concatenate([self._step, np.full(more, -1, np.int64)])
+        self._usual_lag = np.concatenate([self._usual_lag, np.zeros(more, np.int32)])
+        self._step_at = np.concatenate([self._step_at, nan])
+        self._beat_at = np.concatenate([self._beat_at, nan])
+        self._beat_gap = np.concatenate([self._beat_gap, nan])
+
+    def last_step(self, rank: int) -> int | None:
+        known = 0 <= rank < len(self._step) and self._step[rank] >= 0
+        return int(self._step[rank]) if known else None
+
+    def stepped(self, ranks: Sequence[int], step: int, at_s: float) -> None:
+        """One step of one or many ranks; a step lower than a rank's last one is late and changes nothing."""
+        index: NDArray[np.int64] = np.asarray(ranks, np.int64)
+        index = index[(index >= 0) & (index < MAX_RANKS)]
+        if index.size == 0:
+            return
+        self._holds(int(index.max()))
         self._top = max(self._top, step)
-        if step < self._step[rank]:
-            return
-        self._step[rank], self._step_at[rank] = step, at_s
-        self._usual_lag[rank] = max(self._usual_lag[rank], min(self._top - step, 1 << 30))
+        index = index[self._step[index] <= step]
+        self._step[index] = step
+        self._step_at[index] = at_s
+        lag = min(self._top - step, 1 << 30)
+        self._usual_lag[index] = np.maximum(self._usual_lag[index], lag)
 
     def rewound(self, step: int) -> None:
         """Steps go on from an earlier one: what was reached before says nothing any more."""
         self._top = step
-        for rank in range(len(self._step)):
-            self._step[rank], self._step_at[rank], self._usual_lag[rank] = -1, math.nan, 0
+        self._step[:] = -1
+        self._step_at[:] = np.nan
+        self._usual_lag[:] = 0
 
     def beat(self, rank: int, at_s: float) -> None:
-        if not self._holds(rank):
+        if not 0 <= rank < MAX_RANKS:
             return
-        last = self._beat_at[rank]
-        if not math.isnan(last) and at_s > last:
-            known = self._beat_gap[rank]
+        self._holds(rank)
+        last, known = float(self._beat_at[rank]), float(self._beat_gap[rank])
+        if at_s > last:
             gap = at_s - last
-            self._beat_gap[rank] = gap if math.isnan(known) else known + 0.2 * (min(gap, 4 * known) - known)
-        self._beat_at[rank] = at_s if math.isnan(last) else max(last, at_s)
+            self._beat_gap[rank] = known + 0.2 * (min(gap, 4.0 * known) - known) if known == known else gap
+        self._beat_at[rank] = at_s if last != last else max(last, at_s)
 
     def lagging(self, onset_s: float, now_s: float, usual_gap_s: float) -> Lagging | None:
         """Who went missing around the onset of a pause, or None where the signs name nobody.
@@ -90,58 +102,47 @@ class RankSigns:
         Whoever was quiet long before the onset has left, whoever shares the fate of many has a common
         cause: neither is accused.
         """
-        silent = self._silent(onset_s, now_s)
-        if silent is not None:
-            return silent
-        return self._behind(onset_s, usual_gap_s)
+        return self._silent(onset_s, now_s) or self._behind(onset_s, usual_gap_s)
 
     def _silent(self, onset_s: float, now_s: float) -> Lagging | None:
-        alive, silent = 0, list[int]()
-        for rank, last, gap in self._beats():
-            allowed = max(_SILENT_FLOOR_S, _MISSED_BEATS * gap)
-            if now_s - last <= allowed:
-                alive += 1
-            elif last >= onset_s - _JITTER * allowed:
-                silent.append(rank)
-        if not _is_minority(len(silent), alive):
-            return None
-        return Lagging(tuple(silent), "heartbeats stopped", is_firm=True)
-
-    def _beats(self) -> Iterator[tuple[int, float, float]]:
-        for rank, last in enumerate(self._beat_at):
-            gap = self._beat_gap[rank]
-            if not math.isnan(last) and not math.isnan(gap):
-                yield rank, last, gap
+        allowed = np.maximum(_SILENT_FLOOR_S, _MISSED_BEATS * self._beat_gap)  # NaN without two beats
+        is_alive = now_s - self._beat_at <= allowed
+        is_silent = (now_s - self._beat_at > allowed) & (self._beat_at >= onset_s - _JITTER * allowed)
+        return _accused(is_silent, is_alive, "heartbeats stopped", is_firm=True)
 
     def _behind(self, onset_s: float, usual_gap_s: float) -> Lagging | None:
-        since = onset_s - max(_ACTIVE_FLOOR_S, 10.0 * usual_gap_s)
-        active = [r for r, at in enumerate(self._step_at) if not math.isnan(at) and at >= since]
-        behind = [r for r in active if self._top - self._step[r] > self._usual_lag[r]]
-        if not _is_minority(len(behind), len(active) - len(behind)):
-            return None
-        return Lagging(tuple(behind), "fewer steps than the others")
+        is_active = self._step_at >= onset_s - max(_ACTIVE_FLOOR_S, 10.0 * usual_gap_s)
+        is_behind = is_active & (self._top - self._step > self._usual_lag)
+        return _accused(is_behind, is_active & ~is_behind, "fewer steps than the others")
 
     def as_json(self) -> dict[str, Any]:
         return {
             "step": self._step.tolist(),
-            "step_at": [None if math.isnan(x) else x for x in self._step_at],
-            "beat_at": [None if math.isnan(x) else x for x in self._beat_at],
-            "beat_gap": [None if math.isnan(x) else x for x in self._beat_gap],
             "usual_lag": self._usual_lag.tolist(),
             "top": self._top,
+            **{key: _listed(getattr(self, f"_{key}")) for key in ("step_at", "beat_at", "beat_gap")},
         }
 
     @classmethod
     def restored(cls, state: Mapping[str, Any]) -> RankSigns:
         out = cls()
-        out._step, out._usual_lag = array("q", state["step"]), array("i", state["usual_lag"])
-        out._step_at, out._beat_at, out._beat_gap = (
-            array("d", [math.nan if x is None else x for x in state[key]])
-            for key in ("step_at", "beat_at", "beat_gap")
-        )
+        out._step = np.array(state["step"], np.int64)
+        out._usual_lag = np.array(state["usual_lag"], np.int32)
+        for key in ("step_at", "beat_at", "beat_gap"):
+            setattr(out, f"_{key}", np.array([np.nan if x is None else x for x in state[key]], np.float64))
         out._top = int(state["top"])
         return out
 
 
-def _is_minority(accused: int, others: int) -> bool:
-    return 0 < accused and others > 0 and accused <= max(1, MAX_ACCUSED_RATIO * (accused + others))
+def _listed(values: NDArray[np.float64]) -> list[float | None]:
+    return [None if x != x else x for x in values.tolist()]
+
+
+def _accused(
+    accused: NDArray[np.bool_], others: NDArray[np.bool_], reason: str, *, is_firm: bool = False
+) -> Lagging | None:
+    """The accused, if they are few among many: a common cause is nobody's fault."""
+    few, many = int(accused.sum()), int(others.sum())
+    if few == 0 or many == 0 or few > max(1.0, MAX_ACCUSED_RATIO * (few + many)):
+        return None
+    return Lagging(tuple(int(r) for r in np.flatnonzero(accused)), reason, is_firm)

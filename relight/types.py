@@ -427,8 +427,9 @@ class Anomaly:
     summary: str = ""
     rank: Rank | None = None
     node: NodeName | None = None
-    scope: str = "job"
+    scope: str = Scope.JOB
     detail: Mapping[str, Any] = field(default_factory=dict)
+    tier: Tier = Tier.CONFIRMED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

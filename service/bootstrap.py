@@ -18,11 +18,13 @@ from detectors.log_text import LogText
 from relight.events import PackLoaded, ServiceStarted, ServiceStopped
 from relight.ports import AuditLog, AuditUnavailable, Clock
 from relight.types import ClusterId, Stream, Taxonomy
+from rules.match import RuleSet
 from rules.policy_table import load_policy, load_taxonomy
 from service.adapters import log_files
 from service.adapters.clock import SystemClock
 from service.adapters.diagnosis_kit import build_diagnostician
 from service.adapters.log_files import Case, LogUnreadable
+from service.adapters.rule_cache import load_cached
 from service.adapters.rule_files import POLICY_FILE, TAXONOMY_FILE, read_packs, read_text
 from service.config import ConfigError, Settings, cache_folder
 from service.diagnosis import Diagnosis, Diagnostician
@@ -105,7 +107,10 @@ def read_rule_files(paths: Iterable[Path]) -> dict[str, str]:
 def rule_store(settings: Settings) -> RuleStore:
     from service.rules_store import RuleStore
 
-    return RuleStore(lambda: rule_texts(settings), failures())
+    def checked(texts: Mapping[str, str], known: Iterable[str]) -> tuple[RuleSet, RuleSet]:
+        return load_cached(texts, known, cache_folder())
+
+    return RuleStore(lambda: rule_texts(settings), failures(), checked)
 
 
 def open_audit(settings: Settings, the_clock: Clock | None = None) -> AuditLog:

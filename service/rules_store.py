@@ -12,6 +12,8 @@ from rules.lint import load
 from rules.match import RuleSet
 from rules.problems import Problem, RulesInvalid
 
+Compiler = Callable[[Mapping[str, str], Iterable[str]], tuple[RuleSet, RuleSet]]
+
 _READS = 3
 
 
@@ -47,8 +49,11 @@ class RuleStore:
     Errors: RulesInvalid from the constructor, since without a first good set there is nothing to keep.
     """
 
-    def __init__(self, read: Callable[[], Mapping[str, str]], failures: Iterable[str]) -> None:
+    def __init__(
+        self, read: Callable[[], Mapping[str, str]], failures: Iterable[str], compiled: Compiler = load
+    ) -> None:
         self._read = read
+        self._compiled = compiled
         self._failures = frozenset(failures)
         self._reloading = threading.Lock()
         self._current = self._built()
@@ -81,7 +86,7 @@ class RuleStore:
 
     def _built(self) -> ActiveRules:
         texts = self._settled()
-        signatures, progress = load(texts, self._failures)
+        signatures, progress = self._compiled(texts, self._failures)
         return ActiveRules(signatures=signatures, progress=progress, digest=_digest(texts))
 
     def _settled(self) -> Mapping[str, str]:

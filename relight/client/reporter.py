@@ -8,7 +8,7 @@ import logging
 import os
 import time
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from time import perf_counter
@@ -131,7 +131,7 @@ class Reporter:
 
     # -------------------------------------------------------------- what becomes of it
 
-    def _put(self, kind: str, fields: dict[str, object], *, is_rare: bool = False) -> None:
+    def _put(self, kind: str, fields: Mapping[str, object], *, is_rare: bool = False) -> None:
         self._queue.put(Said(kind, time.time(), fields), is_rare=is_rare)
 
     def _put_timing(self, step: int, step_s: float, compute_s: float | None) -> None:

@@ -6,8 +6,9 @@ from __future__ import annotations
 import json
 import math
 import os
+import threading
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
@@ -18,19 +19,18 @@ from relight.client.settings import Settings
 class Said(NamedTuple):
     """One signal as the training loop leaves it: a payload's name, its fields, and when (Unix seconds).
 
-    The fields stay a plain tuple or dict here; turning them into JSON is the sender's work.
+    The fields stay a plain dict here; turning them into JSON is the sender's work.
     """
 
     kind: str
     at: float
-    fields: dict[str, Any]
+    fields: Mapping[str, Any]
 
 
 @dataclass(slots=True)
 class Counts:
-    """What became of the signals; every one that was said ends in exactly one of the last three."""
+    """What became of the signals: each ends in exactly one of the first three; `errors` are failed sendings."""
 
-    said: int = 0
     sent: int = 0
     dropped: int = 0
     refused: int = 0
@@ -42,13 +42,14 @@ class SignalQueue:
 
     Frequent signals (timings, heartbeats) and rare ones (progress, checkpoints) are kept apart, so that
     a flood of the first can't push out the second. `deque` makes each step atomic without a lock, so
-    the training loop never waits for the sender.
+    the training loop never waits for the sender; only the count of what is dropped has one, for an instant.
     """
 
     def __init__(self, limit: int, counts: Counts) -> None:
         self._rare: deque[Said] = deque()
         self._frequent: deque[Said] = deque()
         self._limit = limit
+        self._counting = threading.Lock()
         self._counts = counts
 
     def __len__(self) -> int:
@@ -57,7 +58,6 @@ class SignalQueue:
     def put(self, said: Said, *, is_rare: bool = False) -> None:
         lane = self._rare if is_rare else self._frequent
         lane.append(said)
-        self._counts.said += 1
         if len(lane) > self._limit:
             self._drop_oldest(lane)
 
@@ -74,7 +74,8 @@ class SignalQueue:
             lane.popleft()
         except IndexError:  # the sender was quicker
             return
-        self._counts.dropped += 1
+        with self._counting:
+            self._counts.dropped += 1
 
 
 class Envelope:
@@ -114,7 +115,7 @@ def moment(at: float) -> str:
     return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def _finite(fields: dict[str, Any]) -> dict[str, Any]:
+def _finite(fields: Mapping[str, Any]) -> dict[str, Any]:
     """Without what is unknown or no number: JSON has no NaN, and an unknown value is not a zero."""
     return {
         name: value

@@ -144,4 +144,4 @@ class FileSink:
             os.ftruncate(file, before)
             raise
         if os.fstat(file).st_size >= self._max_bytes:
-            os.replace(self._path, self._path.with_name(self._path.name + ".1"))
+            self._path.replace(self._path.with_name(self._path.name + ".1"))

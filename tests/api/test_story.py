@@ -54,17 +54,17 @@ def test_a_crash_is_advised_on_acted_on_and_recovered_from(service: Service) -> 
     incident = controller.get(f"/v1/incidents/{advice['incident_id']}").json()
     assert incident["state"] == "ALLOCATION_RESTARTED"
 
-    for step in (1, 2):
+    for number in (1, 2):
         sent = controller.post(
             "/v1/signals",
             json={
                 "signals": [
                     {
                         "source": "trainer",
-                        "source_event_id": f"s-{step}",
+                        "source_event_id": f"s-{number}",
                         "event_time": service.clock.at.isoformat(),
                         "attempt_id": "a-2",
-                        "progress": {"step": step, "checkpoint_step": step},
+                        "progress": {"step": number, "checkpoint_step": number},
                     }
                 ]
             },

@@ -1,0 +1,82 @@
+# Copyright The Relight authors. SPDX-License-Identifier: Apache-2.0
+"""The trend of a falling loss and the usual distance from it, which spikes hardly teach."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from models.codec import is_number, pack, unpack
+
+_FIELDS = ("seen", "trend", "spread", "charge")
+
+
+class ClippedTrend:
+    """How many spreads a value lies above the trend, and the sum of that beyond the usual.
+
+    Shapes: scalars in, scalar out; the state is four numbers.
+    Units:  those of the input; scores are in spreads, and so is `charge`, a one-sided CUSUM.
+    Errors: none for any input.
+    Source: an exponentially weighted trend whose every step is clipped at 4 spreads and slowed tenfold
+            while the charge is high; the spread is a mean absolute distance, frozen beyond 5 spreads.
+    """
+
+    name = "clipped_trend"
+    version = 1
+
+    def __init__(self, half_life: float = 60.0, warmup: int = 50, allowance: float = 1.5) -> None:
+        self._rate = 1 - 0.5 ** (1 / half_life)
+        self._warmup, self._allowance = warmup, allowance
+        self._seen = 0
+        self.trend = self.charge = 0.0
+        self.spread = 0.0
+
+    @property
+    def is_ready(self) -> bool:
+        return self._seen >= self._warmup
+
+    def learn_one(self, value: float) -> None:
+        if not is_number(value):
+            return
+        if self._seen == 0:
+            self.trend = float(value)
+            self._seen = 1
+            return
+        off = value - self.trend
+        rate = max(self._rate, 1 / (self._seen + 1))
+        if self.is_ready:
+            spread = max(self.spread, self._least(self.trend))
+            self.charge = max(0.0, self.charge + min(off, 6 * spread) / spread - self._allowance)
+            if abs(off) <= 5 * spread:
+                self.spread += self._rate * (1.2533 * abs(off) - self.spread)
+            off = min(max(off, -4 * spread), 4 * spread)
+            rate *= 0.1 if self.charge > 8 else 1.0
+        else:
+            self.spread += rate * (1.2533 * abs(off) - self.spread)
+        self.trend += rate * off
+        self._seen = min(self._seen + 1, self._warmup)
+
+    @staticmethod
+    def _least(level: float) -> float:
+        return max(1e-4 * abs(level), 1e-9)
+
+    def distance(self, value: float) -> float:
+        """How far the value is above the trend, in its own units."""
+        return value - self.trend
+
+    def score_one(self, value: float) -> float | None:
+        if not self.is_ready or not is_number(value):
+            return None
+        return self.distance(value) / max(self.spread, self._least(self.trend))
+
+    def settle(self) -> None:
+        """Begin a new sum: what it reached has been reported."""
+        self.charge = 0.0
+
+    def snapshot(self) -> dict[str, Any]:
+        values = (self._seen, self.trend, self.spread, self.charge)
+        return pack(self.name, self.version, dict(zip(_FIELDS, values, strict=True)))
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        found = unpack(state, self.name, self.version, _FIELDS)
+        self._seen, self.trend, self.spread, self.charge = found

@@ -1,0 +1,75 @@
+# Copyright The Relight authors. SPDX-License-Identifier: Apache-2.0
+"""A callback for PyTorch Lightning: `Trainer(callbacks=[RelightCallback()])`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any
+
+from relight.client.reporter import Reporter
+from relight.client.torch_module import mark_collectives
+
+
+class LightningHooks:
+    """What is said at Lightning's hooks. A step is an optimizer step, however many batches it accumulates."""
+
+    def __init__(self, reporter: Reporter | None = None) -> None:
+        super().__init__()
+        self._reporter = reporter if reporter is not None else Reporter.from_env()
+        self._is_open = False
+        self._begun_at = 0
+        self._unmark: Callable[[], None] = lambda: None
+
+    def on_train_start(self, trainer: Any, pl_module: Any) -> None:  # noqa: ARG002 -- the framework's names
+        self._unmark = mark_collectives(trainer.strategy.model, self._reporter.collective)
+
+    def on_train_batch_start(
+        self,
+        trainer: Any,
+        pl_module: Any,  # noqa: ARG002
+        batch: Any,  # noqa: ARG002
+        batch_idx: int,  # noqa: ARG002
+    ) -> None:
+        if not self._is_open:
+            self._is_open = True
+            self._begun_at = trainer.global_step
+            self._reporter.step(trainer.global_step + 1).__enter__()
+
+    def on_train_batch_end(
+        self,
+        trainer: Any,
+        pl_module: Any,  # noqa: ARG002
+        outputs: Any,  # noqa: ARG002
+        batch: Any,  # noqa: ARG002
+        batch_idx: int,  # noqa: ARG002
+    ) -> None:
+        step = trainer.global_step
+        if self._is_open and step > self._begun_at:
+            self._is_open = False
+            self._reporter.step(step).__exit__(None, None, None)
+
+    def on_save_checkpoint(self, trainer: Any, pl_module: Any, checkpoint: Any) -> None:  # noqa: ARG002
+        """Called while the state is gathered, before it is written: so a checkpoint has only begun here."""
+        self._reporter.progress(checkpoint_step=trainer.global_step, kind="started")
+
+    def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:  # noqa: ARG002
+        self._finish()
+
+    def on_train_end(self, trainer: Any, pl_module: Any) -> None:  # noqa: ARG002
+        self._finish()
+
+    def _finish(self) -> None:
+        self._unmark()
+        self._reporter.close()
+
+
+def __getattr__(name: str) -> Any:
+    """Lightning is imported only when its callback is asked for, under either of its two names."""
+    if name != "RelightCallback":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    try:
+        callback = import_module("lightning.pytorch").Callback
+    except ModuleNotFoundError:
+        callback = import_module("pytorch_lightning").Callback
+    return type("RelightCallback", (LightningHooks, callback), {"__doc__": LightningHooks.__doc__})

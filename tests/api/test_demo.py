@@ -1,0 +1,16 @@
+# Copyright The Relight authors. SPDX-License-Identifier: Apache-2.0
+"""The demo is a promise: every case of its story, through a service that really listens."""
+
+from __future__ import annotations
+
+from typer.testing import CliRunner
+
+from service.cli import app
+from service.demo import STORY
+
+
+def test_the_demo_reaches_every_verdict_and_an_audit_log_that_verifies() -> None:
+    said = CliRunner().invoke(app, ["demo", "--no-wait"])
+    assert said.exit_code == 0, said.stderr
+    assert f"all {len(STORY)} verdicts are as expected" in said.stderr
+    assert "the audit log verifies" in said.stderr
