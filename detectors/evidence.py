@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import overload
 
-from detectors.line_prefix import Prefix, read_prefix
+from detectors.line_prefix import Prefix, own_time, read_prefix
 from detectors.log_text import LogText
 from detectors.tracebacks import HEADER, Message, Traceback, cut_traceback, terminal_at
 from relight.types import (
@@ -125,7 +125,8 @@ class Lines(Sequence[Message]):
         """The time of a line, or of the next stamped line behind it, else of the last one before it."""
         ahead = range(index, min(len(self), index + _NEAR_LINES))
         behind = range(index - 1, max(-1, index - _NEAR_LINES), -1)
-        return next((at for i in (*ahead, *behind) if (at := self.prefix(i).at) is not None), None)
+        stated = own_time(self._log.lines[index][:MAX_TEXT].decode("utf-8", "replace"), self._year)
+        return stated or next((at for i in (*ahead, *behind) if (at := self.prefix(i).at) is not None), None)
 
     def _parsed(self, index: int) -> tuple[Prefix, Message]:
         known = self._prefixes.get(index)

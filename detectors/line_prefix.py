@@ -55,6 +55,18 @@ def read_prefix(line: str, year: int | None = None) -> Prefix:
     return seen
 
 
+_STATED = re.compile(r"\b(?:AT|at) (\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)")
+
+
+def own_time(line: str, year: int | None = None) -> datetime | None:
+    """When a line says it was written: by its stamp, else by a time stated in its words (`CANCELLED AT …`)."""
+    at = read_prefix(line, year).at
+    if at is not None:
+        return at
+    stated = _STATED.search(line)
+    return _parsed(stated.group(1)) if stated is not None else None
+
+
 def _nothing(_: re.Match[str], seen: Prefix, __: int | None) -> Prefix:
     return seen
 

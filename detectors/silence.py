@@ -9,6 +9,7 @@ from itertools import pairwise
 from statistics import median
 
 from detectors.evidence import Lines, LogEvidence
+from detectors.line_prefix import own_time
 from relight.attribute import STOP_ORDERS
 from relight.types import Action, Evidence, FailureName, LogRef, Role, Severity, SignatureId, Stream
 

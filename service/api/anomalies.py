@@ -56,9 +56,7 @@ def list_anomalies(
         state = app.journal.state
         known = state.anomalies if attempt is None else state.anomalies_of.get(AttemptId(attempt), [])
         found = [
-            one
-            for one in known
-            if caller.may_see(one.event.cluster or "") and kind in (None, one.event.anomaly.kind)
+            one for one in known if caller.may_see(one.event.cluster or "") and kind in (None, one.event.anomaly.kind)
         ]
     cut, following = page(found, lambda one: one.position, limit, cursor)
     return Page(items=[anomaly_told(one) for one in cut], next_cursor=following)

@@ -132,9 +132,7 @@ def _refuse(app: FastAPI) -> None:
         assert isinstance(why, HTTPException)
         allowed = sorted(_allowed(request.url.path, patterns))
         detail = f"{request.method} is not for {request.url.path}; it takes {', '.join(allowed)}"
-        return answer(
-            request.scope, Problem("method_not_allowed", detail, headers={"Allow": ", ".join(allowed)})
-        )
+        return answer(request.scope, Problem("method_not_allowed", detail, headers={"Allow": ", ".join(allowed)}))
 
     app.add_exception_handler(Refused, on_refused)
     app.add_exception_handler(AuditUnavailable, on_unavailable)

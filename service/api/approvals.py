@@ -36,9 +36,7 @@ class FeedbackAsk(Ask):
     responses=documented(404, 409, 413, 415),
 )
 @permits(Permission.OPERATE)
-def approve_recommendation(
-    recommendation_id: PathId, body: AnswerAsk, caller: Caller, app: App
-) -> RecommendationTold:
+def approve_recommendation(recommendation_id: PathId, body: AnswerAsk, caller: Caller, app: App) -> RecommendationTold:
     """Clear the way for a controller; a repetition changes nothing."""
     known = recommendation_of(caller, app, recommendation_id)
     return recommendation_told(app, app.approval.approve(known.id, body.actor, body.note), app.journal.now())
@@ -50,9 +48,7 @@ def approve_recommendation(
     responses=documented(404, 409, 413, 415),
 )
 @permits(Permission.OPERATE)
-def reject_recommendation(
-    recommendation_id: PathId, body: AnswerAsk, caller: Caller, app: App
-) -> RecommendationTold:
+def reject_recommendation(recommendation_id: PathId, body: AnswerAsk, caller: Caller, app: App) -> RecommendationTold:
     """Leave the attempt to the scheduler's own rule."""
     known = recommendation_of(caller, app, recommendation_id)
     return recommendation_told(app, app.approval.reject(known.id, body.actor, body.note), app.journal.now())
@@ -64,9 +60,7 @@ def reject_recommendation(
     responses=documented(404, 409, 413, 415),
 )
 @permits(Permission.FEEDBACK)
-def give_feedback(
-    recommendation_id: PathId, body: FeedbackAsk, caller: Caller, app: App
-) -> RecommendationTold:
+def give_feedback(recommendation_id: PathId, body: FeedbackAsk, caller: Caller, app: App) -> RecommendationTold:
     """Say afterwards whether it was right, and what the failure really was."""
     known = recommendation_of(caller, app, recommendation_id)
     said = Feedback(

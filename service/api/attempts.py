@@ -79,9 +79,7 @@ class AttemptAsk(Ask):
     gpus_per_node: Count | None = None
     user_exclusions: Nodes = Field(default=[])
     requeueable: bool | None = None
-    time_limit_s: float | None = Field(
-        default=None, gt=0, validation_alias=AliasChoices("time_limit_s", "time_limit")
-    )
+    time_limit_s: float | None = Field(default=None, gt=0, validation_alias=AliasChoices("time_limit_s", "time_limit"))
     log_paths: list[Name] = Field(default=[], max_length=1_000)
     opt_in: OptIn | None = None
     state: AttemptState
@@ -157,9 +155,7 @@ class TimelineEntry(Told):
     responses=documented(413, 415) | {201: {"model": AttemptPut, "description": "First seen"}},
 )
 @permits(Permission.INGEST)
-def put_attempt(
-    attempt_id: PathId, body: AttemptAsk, caller: Caller, app: App, response: Response
-) -> AttemptPut:
+def put_attempt(attempt_id: PathId, body: AttemptAsk, caller: Caller, app: App, response: Response) -> AttemptPut:
     """Upsert an attempt; an older `observed_at` changes nothing."""
     cluster = cluster_of(caller, app, body.cluster_id)
     with app.journal.view:

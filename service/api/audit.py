@@ -157,9 +157,7 @@ def verify_audit(body: VerifyAsk, app: App) -> VerificationTold:
         is_sound=found.is_sound,
         events=found.events,
         head=_head(found.head),
-        broken=BreakTold(
-            position=broken.position, expected=broken.expected, found=broken.found, reason=broken.reason
-        )
+        broken=BreakTold(position=broken.position, expected=broken.expected, found=broken.found, reason=broken.reason)
         if broken
         else None,
     )

@@ -107,9 +107,7 @@ def list_exclusions(
     responses=documented(412, 413, 415, 428) | {200: {"model": ExclusionEntry, "description": "Changed"}},
 )
 @permits(Permission.OPERATE)
-def put_exclusion(
-    body: ExclusionAsk, caller: Caller, app: App, request: Request, response: Response
-) -> ExclusionEntry:
+def put_exclusion(body: ExclusionAsk, caller: Caller, app: App, request: Request, response: Response) -> ExclusionEntry:
     """Keep a node out; changing one that stands needs its ETag as If-Match."""
     cluster = cluster_of(caller, app, body.cluster_id)
     workload = WorkloadId(body.workload_id) if body.workload_id else None
@@ -132,9 +130,7 @@ def put_exclusion(
     return told
 
 
-@router.delete(
-    "/exclusions", operation_id="pardonExclusion", status_code=204, responses=documented(404, 412, 428)
-)
+@router.delete("/exclusions", operation_id="pardonExclusion", status_code=204, responses=documented(404, 412, 428))
 @permits(Permission.OPERATE)
 def pardon_exclusion(
     caller: Caller,

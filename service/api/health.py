@@ -116,9 +116,7 @@ def get_stats(caller: Caller, app: App) -> Stats:
         advice = [one for one in state.recommendations.values() if caller.may_see(one.issued.cluster or "")]
         return Stats(
             revision=state.position,
-            attempts=_counted(
-                one.seen.state for one in state.attempts.values() if caller.may_see(one.seen.cluster)
-            ),
+            attempts=_counted(one.seen.state for one in state.attempts.values() if caller.may_see(one.seen.cluster)),
             incidents=_counted(
                 one.state for one in state.incidents.values() if caller.may_see(one.opened.cluster or "")
             ),
@@ -126,9 +124,7 @@ def get_stats(caller: Caller, app: App) -> Stats:
             actions=_counted(one.issued.action for one in advice),
             events=dict(state.counted.events),
             signals=dict(state.counted.signals),
-            exclusions=sum(
-                one.stands(now) and caller.may_see(one.cluster) for one in state.exclusions.values()
-            ),
+            exclusions=sum(one.stands(now) and caller.may_see(one.cluster) for one in state.exclusions.values()),
             audit_position=head.position,
             audit_hash=head.hash,
             rule_set_hash=app.rules_digest(),

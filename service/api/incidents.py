@@ -215,9 +215,7 @@ def _why(app: Application, known: IncidentRecord) -> WhyTold:
     )
 
 
-def _attribution(
-    app: Application, known: IncidentRecord, advice: RecommendationRecord | None
-) -> Attribution | None:
+def _attribution(app: Application, known: IncidentRecord, advice: RecommendationRecord | None) -> Attribution | None:
     """The attribution that the advice rests on: the newest of its failure, else the newest of all."""
     made = app.journal.state.attributions.get(known.opened.attempt, [])
     wanted = [one for one in made if advice is not None and one.event.failure == advice.issued.failure]
@@ -246,9 +244,7 @@ def _evidence(one: Evidence) -> EvidenceTold:
 
 def _losers(said: Attribution | None) -> list[LoserTold]:
     return [
-        LoserTold(
-            signature_id=one.signature, failure=one.failure, where=_place(one.where), lost_to=one.reason
-        )
+        LoserTold(signature_id=one.signature, failure=one.failure, where=_place(one.where), lost_to=one.reason)
         for one in (said.losers if said else ())
     ]
 

@@ -27,9 +27,7 @@ from service.observing import Fate
 from service.tokens import Permission, Principal
 
 router = resource("ingest")
-MEDIA_TYPES = frozenset(
-    {"application/x-ndjson", "application/ndjson", "application/jsonl", "application/json"}
-)
+MEDIA_TYPES = frozenset({"application/x-ndjson", "application/ndjson", "application/jsonl", "application/json"})
 MAX_TOLD_ERRORS = 100
 _RATIO_FROM = 1 << 16
 _CHUNK = 1 << 20
@@ -233,9 +231,7 @@ class Reading:
             raise ValueError(f"need an object, got {type(said).__name__}")
         text, at = _text(said, "text", None), _moment(said.get("at"))
         if len(text) > self.app.settings.ingest.max_line_bytes:
-            raise ValueError(
-                f"text has {len(text)} characters, at most {self.app.settings.ingest.max_line_bytes}"
-            )
+            raise ValueError(f"text has {len(text)} characters, at most {self.app.settings.ingest.max_line_bytes}")
         if at is not None and (self.newest is None or at > self.newest):
             self.newest = at
         node, rank, stream = said.get("node"), _whole(said, "rank"), said.get("stream", "application")

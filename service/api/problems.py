@@ -129,9 +129,7 @@ def answer(scope: Scope, problem: Problem) -> Response:
     headers = dict(problem.headers)
     if problem.status == 503:
         headers.setdefault("Retry-After", "5")
-    return Response(
-        body.model_dump_json(exclude_none=True), problem.status, headers=headers, media_type=MEDIA_TYPE
-    )
+    return Response(body.model_dump_json(exclude_none=True), problem.status, headers=headers, media_type=MEDIA_TYPE)
 
 
 def install(app: FastAPI, is_ingest: frozenset[str]) -> None:

@@ -125,9 +125,7 @@ def recommendation_told(app: Application, known: RecommendationRecord, at: datet
 
 
 def exclusion_told(one: Exclusion) -> ExclusionTold:
-    return ExclusionTold(
-        node=one.node, reason=one.reason, score=one.score, scope=one.scope, expires_at=one.expires_at
-    )
+    return ExclusionTold(node=one.node, reason=one.reason, score=one.score, scope=one.scope, expires_at=one.expires_at)
 
 
 def _claim(known: RecommendationRecord) -> ClaimTold | None:

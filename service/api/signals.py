@@ -168,9 +168,7 @@ def send_signals(body: SignalBatch, caller: Caller, app: App) -> SignalResults:
         places.append(index)
         signals.append(_signal(said, cluster))
     _refuse_foreign(app, signals, caller.cluster)
-    for index, signal, item in zip(
-        places, signals, app.intake.accept_signals(signals, caller.client), strict=True
-    ):
+    for index, signal, item in zip(places, signals, app.intake.accept_signals(signals, caller.client), strict=True):
         results[index] = SignalResult(
             index=index, source_event_id=signal.source_event_id, status=item.fate, detail=item.detail
         )

@@ -40,8 +40,16 @@ def shown(at: datetime) -> str:
     return at.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
+def _spelled_out(at: Any) -> Any:
+    """A bare number would be taken for an epoch in a unit that nobody named."""
+    if not isinstance(at, str | datetime):
+        raise ValueError(f"need RFC 3339 with a zone, got {at!r}")
+    return at
+
+
 Moment = Annotated[
     AwareDatetime,
+    BeforeValidator(_spelled_out),
     AfterValidator(lambda at: at.astimezone(UTC)),
     PlainSerializer(shown, return_type=str, when_used="json"),
 ]

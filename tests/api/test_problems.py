@@ -33,10 +33,10 @@ def test_unknown_fields_are_refused(service: Service) -> None:
     assert (answer.status_code, answer.json()["errors"][0]["pointer"]) == (422, "/colour")
 
 
-@pytest.mark.parametrize("value", ["2026-11-02T12:00:00", "yesterday", 12])
+@pytest.mark.parametrize("value", ["2026-11-02T12:00:00", "yesterday", 1_793_620_800, "1793620800"])
 def test_a_time_without_a_zone_is_refused(service: Service, value: object) -> None:
     answer = service.put_attempt(observed_at=value)
-    assert answer.status_code == (200 if isinstance(value, int) and answer.status_code < 300 else 422)
+    assert (answer.status_code, answer.json()["errors"][0]["pointer"]) == (422, "/observed_at")
 
 
 def test_half_a_character_is_refused_since_no_answer_could_spell_it(service: Service) -> None:
@@ -61,9 +61,7 @@ def test_a_path_that_does_not_exist_is_404(service: Service) -> None:
         ("DELETE", "/livez", "GET"),
     ],
 )
-def test_a_wrong_method_is_405_with_every_right_one(
-    service: Service, method: str, path: str, allow: str
-) -> None:
+def test_a_wrong_method_is_405_with_every_right_one(service: Service, method: str, path: str, allow: str) -> None:
     answer = service.request(method, path)
     assert (answer.status_code, answer.headers["allow"]) == (405, allow)
     assert answer.json()["code"] == "method_not_allowed"

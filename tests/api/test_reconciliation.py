@@ -25,9 +25,7 @@ def report(service: Service, advice: dict[str, Any], disposition: str, **over: A
     return service.put(f"/v1/recommendations/{advice['id']}/reconciliation", json=body)
 
 
-def test_another_controller_is_refused_until_the_lease_ends(
-    service: Service, advice: dict[str, Any]
-) -> None:
+def test_another_controller_is_refused_until_the_lease_ends(service: Service, advice: dict[str, Any]) -> None:
     claimed(service, advice)
     other = CLAIM | {"controller_id": "c-2"}
     where = f"/v1/recommendations/{advice['id']}/claim"
@@ -63,9 +61,7 @@ def test_expired_advice_cannot_be_claimed(service: Service, advice: dict[str, An
     assert (refused.status_code, refused.json()["code"]) == (409, "not_actionable")
 
 
-def test_the_mode_is_read_afresh_at_the_claim_and_before_each_verb(
-    service: Service, advice: dict[str, Any]
-) -> None:
+def test_the_mode_is_read_afresh_at_the_claim_and_before_each_verb(service: Service, advice: dict[str, Any]) -> None:
     claimed(service, advice)
     service.set_mode("monitor")
     intent = {"recommendation_id": advice["id"], "step": "requeue_hold", "phase": "intent",
@@ -84,23 +80,17 @@ def test_work_under_way_may_be_finished_after_a_demotion_and_taken_over_after_a_
     service.set_mode("monitor")
     service.clock.advance(minutes=20)
     service.application.advisor.sweep()
-    taken = service.post(
-        f"/v1/recommendations/{advice['id']}/claim", json=CLAIM | {"controller_id": "c-2"}
-    ).json()
+    taken = service.post(f"/v1/recommendations/{advice['id']}/claim", json=CLAIM | {"controller_id": "c-2"}).json()
     done = report(service, advice, "CONVERGED", claim_token=taken["claim_token"])
     assert done.json()["state"] == "CONVERGED"
 
 
 @pytest.mark.parametrize(("generation", "code"), [(0, "stale_generation"), (2, "unknown_generation")])
-def test_another_generation_is_refused(
-    service: Service, advice: dict[str, Any], generation: int, code: str
-) -> None:
+def test_another_generation_is_refused(service: Service, advice: dict[str, Any], generation: int, code: str) -> None:
     token = claimed(service, advice)["claim_token"]
     refused = report(service, advice, "PENDING", claim_token=token, observed_generation=generation)
     assert (refused.status_code, refused.json()["code"]) == (409, code)
-    claim = service.post(
-        f"/v1/recommendations/{advice['id']}/claim", json=CLAIM | {"observed_generation": generation}
-    )
+    claim = service.post(f"/v1/recommendations/{advice['id']}/claim", json=CLAIM | {"observed_generation": generation})
     assert (claim.status_code, claim.json()["code"]) == (409, code)
 
 
@@ -124,9 +114,7 @@ def test_a_terminal_answer_stands(service: Service, advice: dict[str, Any], disp
     assert (refused.status_code, refused.json()["code"]) == (409, "already_answered")
 
 
-def test_work_cannot_be_reported_without_a_claim_but_giving_up_can(
-    service: Service, advice: dict[str, Any]
-) -> None:
+def test_work_cannot_be_reported_without_a_claim_but_giving_up_can(service: Service, advice: dict[str, Any]) -> None:
     for disposition in ("PENDING", "CONVERGED", "FAILED"):
         refused = report(service, advice, disposition)
         assert (refused.status_code, refused.json()["code"]) == (409, "not_claimed")
@@ -142,9 +130,7 @@ def test_a_late_controller_finds_the_advice_expired(service: Service, advice: di
     assert report(service, advice, "ABANDONED", claim_token=token, reason="expired").status_code == 200
 
 
-def test_nothing_is_excluded_before_the_decision_took_effect(
-    service: Service, advice: dict[str, Any]
-) -> None:
+def test_nothing_is_excluded_before_the_decision_took_effect(service: Service, advice: dict[str, Any]) -> None:
     assert service.get("/v1/exclusions").json()["items"] == []
     token = claimed(service, advice)["claim_token"]
     report(service, advice, "FAILED", claim_token=token, reason="scheduler_refused")
@@ -169,9 +155,7 @@ def test_feedback_of_one_person_is_kept_once(service: Service, advice: dict[str,
     assert service.audit.kinds().count("feedback.given") == 1
 
 
-def test_when_a_report_cannot_be_recorded_the_state_does_not_move(
-    service: Service, advice: dict[str, Any]
-) -> None:
+def test_when_a_report_cannot_be_recorded_the_state_does_not_move(service: Service, advice: dict[str, Any]) -> None:
     token = claimed(service, advice)["claim_token"]
     service.audit.is_broken = True
     refused = report(service, advice, "CONVERGED", claim_token=token)
