@@ -75,9 +75,7 @@ _SECONDARY = frozenset(
         "TemplatedWarning",
     ]
 )
-_VAGUE = frozenset(
-    ["TimeoutError", "InternalError", "XlaRuntimeError", "JaxRuntimeError", "AcceleratorError"]
-)
+_VAGUE = frozenset(["TimeoutError", "InternalError", "XlaRuntimeError", "JaxRuntimeError", "AcceleratorError"])
 _CUT: tuple[tuple[re.Pattern[str], str], ...] = (
     (
         re.compile(
@@ -90,9 +88,7 @@ _CUT: tuple[tuple[re.Pattern[str], str], ...] = (
         "checkpoint_write_failed",
     ),
     (
-        re.compile(
-            r"huggingface_hub/|datasets/load\.py|transformers/utils/hub\.py|cached_file|hf_hub_download"
-        ),
+        re.compile(r"huggingface_hub/|datasets/load\.py|transformers/utils/hub\.py|cached_file|hf_hub_download"),
         "hub_unreachable",
     ),
 )
@@ -434,9 +430,7 @@ def _with_progress(
         if s.event == "step" and not any(h.failure == evidence.failure for h in at_line.get(s.index, ()))
     ]
     numbered = {s.step for s in after if s.step is not None}
-    survived = len(numbered) >= _SURVIVED_STEPS or (
-        len(after) - len(numbered) >= _SURVIVED_EVENTS and not numbered
-    )
+    survived = len(numbered) >= _SURVIVED_STEPS or (len(after) - len(numbered) >= _SURVIVED_EVENTS and not numbered)
     return replace(
         evidence,
         is_survived=survived,

@@ -18,9 +18,7 @@ _STREAMS: tuple[tuple[re.Pattern[str], Stream], ...] = tuple(
         (r"kubelet|kubectl|events?\.(?:log|txt|ya?ml)|pod[._-]", Stream.KUBERNETES),
     )
 )  # fmt: skip
-_RANKED = re.compile(
-    r"(?:^|[/._-])rank[_-]?(?P<rank>\d{1,6})(?:[-_.](?P<node>[A-Za-z][\w-]*\d[\w-]*))?(?=[./_-]|$)"
-)
+_RANKED = re.compile(r"(?:^|[/._-])rank[_-]?(?P<rank>\d{1,6})(?:[-_.](?P<node>[A-Za-z][\w-]*\d[\w-]*))?(?=[./_-]|$)")
 _WORKER = re.compile(r"(?:^|/)(?P<node>[A-Za-z][\w-]*)\.(?P<job>\d+)\.(?P<step>\d+)\.(?:out|err|log)$")
 _NODE_FILE = re.compile(r"(?:slurmd|dmesg|kern|syslog|pyspy)[-_.](?P<node>[A-Za-z][\w-]*\d)(?=[.]|$)")
 _NOT_LOGS = re.compile(
@@ -52,9 +50,7 @@ def read_name(name: str) -> NamedLog | None:
     stream = next((s for pattern, s in _STREAMS if pattern.search(base)), Stream.APPLICATION)
     ranked = _RANKED.search(name)
     placed = _NODE_FILE.search(base) or _WORKER.search(name)
-    node = (ranked["node"] if ranked is not None else None) or (
-        placed["node"] if placed is not None else None
-    )
+    node = (ranked["node"] if ranked is not None else None) or (placed["node"] if placed is not None else None)
     return NamedLog(
         stream=stream,
         rank=Rank(int(ranked["rank"])) if ranked is not None else None,

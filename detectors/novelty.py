@@ -67,9 +67,7 @@ def novel_templates(
     if history < min_history_lines:
         return None
     novel = tuple(
-        NovelTemplate(
-            template=template, first_line=line, lines_before=failure_line - line, count=counts[template]
-        )
+        NovelTemplate(template=template, first_line=line, lines_before=failure_line - line, count=counts[template])
         for template, line in first.items()
     )
     return Novelty(
@@ -80,9 +78,7 @@ def novel_templates(
     )
 
 
-def sampled_lines(
-    total: int, cap: int, *, tail_share: float = TAIL_SHARE, block: int = BLOCK_LINES
-) -> Iterator[range]:
+def sampled_lines(total: int, cap: int, *, tail_share: float = TAIL_SHARE, block: int = BLOCK_LINES) -> Iterator[range]:
     """Which lines of a long log to learn, as rising ranges of line numbers that hold at most `cap` lines.
 
     The tail is taken whole, since the failure stands there; the rest gives evenly spread blocks and not
@@ -92,8 +88,7 @@ def sampled_lines(
     """
     if total < 0 or cap < 1 or block < 1 or not 0 < tail_share <= 1:
         raise ValueError(
-            "need total >= 0, cap >= 1, block >= 1 and 0 < tail_share <= 1, "
-            f"got {total} {cap} {block} {tail_share}"
+            f"need total >= 0, cap >= 1, block >= 1 and 0 < tail_share <= 1, got {total} {cap} {block} {tail_share}"
         )
     if total <= cap:
         if total:

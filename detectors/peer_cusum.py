@@ -18,6 +18,7 @@ _KINDS: Mapping[str, type] = {
     "noise": np.float32, "last": np.float32, "since": np.float32, "count": np.int32, "taught": np.int16,
     "reports": np.uint8, "alarms": np.uint8, "is_alarmed": np.bool_,
 }  # fmt: skip
+MOST_SAMPLED = 1024
 _NUMBERS = ("sigma", "rho", "wall_s", "long_steps", "spread")
 
 
@@ -59,6 +60,7 @@ class PeerCusum:
         self.groups = PeerGroups(self.stages)
         self.stage_medians: Floats = np.zeros(0, dtype=np.float32)
         self.residual: Floats = np.zeros(0, dtype=np.float32)
+        self.threshold: Floats = np.zeros(0, dtype=np.float32)
 
     ranks: NDArray[np.int32]
     stages: NDArray[np.int16]
@@ -77,7 +79,7 @@ class PeerCusum:
     @property
     def nbytes(self) -> int:
         """What the state takes, without the arrays of one step that are free again."""
-        return sum(getattr(self, name).nbytes for name in _KINDS) + self.groups.nbytes
+        return sum(int(getattr(self, name).nbytes) for name in _KINDS) + self.groups.nbytes
 
     # -------------------------------------------------------------- who is where
 
@@ -119,12 +121,13 @@ class PeerCusum:
         self.residual = r
         active = present & ready
         own = self._own_noise()
-        threshold = self._threshold(own)
+        threshold = self.threshold = self._threshold(own)
         usual = active & ~self.is_alarmed & (self.charge < 0.5 * threshold)
+        calm = present & ~self.is_alarmed & (self.charge < 0.5 * float(threshold.min(initial=np.inf)))
         new = self._charge(r, active, own, threshold, at_s)
         if learns:
             self._learn(r, usual, own)
-            self._learn_noise(r, active, present & ~self.is_alarmed, usual)
+            self._learn_noise(r, present, calm)
         return np.flatnonzero(new).astype(np.int32)
 
     def _is_pause(self, wall_s: float) -> bool:
@@ -149,7 +152,8 @@ class PeerCusum:
     def _own_noise(self) -> Floats:
         """A rank's own noise where it clearly exceeds the job's, else the job's."""
         job = np.float32(max(self.sigma, self.options.noise_floor))
-        return np.where(self.noise > 1.3 * job, self.noise, job)
+        own: Floats = np.where(self.noise > 1.3 * job, self.noise, job)
+        return own
 
     def _threshold(self, own: Floats) -> Floats:
         effect = self.options.effect
@@ -157,7 +161,8 @@ class PeerCusum:
         logs = math.log(max(len(self.ranks), 1) * max(steps, 1) / self.options.false_per_day)
         correlated = (1 + self.rho) / (1 - self.rho)
         factor = np.float32(1.5 * correlated * logs / effect)
-        return np.maximum(factor * own * own, np.float32(9 * effect))
+        threshold: Floats = np.maximum(factor * own * own, np.float32(9 * effect))
+        return threshold
 
     def _charge(
         self, r: Floats, active: NDArray[np.bool_], own: Floats, threshold: Floats, at_s: float
@@ -219,29 +224,37 @@ class PeerCusum:
         self.bias = np.where(usual, self.bias + step, self.bias)
         self.taught = taught.astype(np.int16)
 
-    def _learn_noise(
-        self, r: Floats, active: NDArray[np.bool_], calm: NDArray[np.bool_], usual: NDArray[np.bool_]
-    ) -> None:
-        """The job's noise from all ranks of this step, a rank's from its successive differences."""
-        if calm.any():
-            now = 1.4826 * float(np.median(np.abs(r[calm] if not calm.all() else r)))
-            self.sigma = now if not self.sigma else self.sigma + 0.02 * (now - self.sigma)
-        own = np.maximum(self.noise, np.float32(max(self.sigma, self.options.noise_floor)))
-        moved = np.minimum(np.abs(r - self.last), np.float32(5.66) * own)
-        self.noise = np.where(active, self.noise + np.float32(0.01) * (np.float32(0.8862) * moved - self.noise), self.noise)
-        if usual.any():
-            bound = 3 * own
-            now_, then = np.clip(r, -bound, bound)[usual], np.clip(self.last, -bound, bound)[usual]
-            power = float(np.dot(then, then))
-            if power > 0:
-                self.rho += 0.02 * (float(np.dot(now_, then)) / power - self.rho)
-                self.rho = min(max(self.rho, 0.0), 0.8)
-        self.last = np.where(active, r, self.last)
+    def _learn_noise(self, r: Floats, present: NDArray[np.bool_], calm: NDArray[np.bool_]) -> None:
+        """The job's noise from all calm ranks of this step, a rank's from its successive differences.
+
+        A rank in whose charge something is building up teaches nothing: its own fault would hide it.
+        """
+        some = slice(None, None, max(1, len(r) // MOST_SAMPLED))
+        job = max(self.sigma, self.options.noise_floor)
+        if calm[some].any():
+            self._learn_job(r[some][calm[some]], self.last[some][calm[some]], 3 * job)
+        moved = np.abs(r - self.last)
+        moved = np.float32(0.8862) * np.minimum(moved, np.float32(5.66) * np.maximum(self.noise, np.float32(job)))
+        rate = np.float32(0.01)
+        if (self.reports < self.options.warmup).any():
+            rate = np.where(self.reports < self.options.warmup, np.float32(0.1), rate)
+        np.copyto(self.noise, self.noise + rate * (moved - self.noise), where=calm)
+        np.copyto(self.last, r, where=present)
+
+    def _learn_job(self, now: Floats, before: Floats, bound: float) -> None:
+        spread = 1.4826 * float(np.median(np.abs(now)))
+        self.sigma = spread if not self.sigma else self.sigma + 0.02 * (spread - self.sigma)
+        now, before = np.clip(now, -bound, bound), np.clip(before, -bound, bound)
+        if (power := float(np.dot(before, before))) > 0:
+            self.rho += 0.02 * (float(np.dot(now, before)) / power - self.rho)
+            self.rho = min(max(self.rho, 0.0), 0.8)
 
     # -------------------------------------------------------------- state
 
-    def thresholds(self) -> Floats:
-        return self._threshold(self._own_noise())
+    def withdraw(self, slot: int) -> None:
+        """Take back a new alarm that something else contradicts; the charge stays and may alarm again."""
+        self.is_alarmed[slot] = False
+        self.alarms[slot] -= 1
 
     def begin_again(self, keep_ranks: NDArray[np.bool_] | None = None) -> None:
         """A new attempt of the same shape: charges go, baselines stay with little weight where kept."""

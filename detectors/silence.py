@@ -26,7 +26,12 @@ def silence_before_order(read: Sequence[LogEvidence]) -> Evidence | None:
     Errors: none; without time stamps, or without an order to end, nothing is claimed.
     """
     ordered_at = min(
-        (e.at for r in read for e in r.evidence if e.failure in STOP_ORDERS and e.at is not None),
+        (
+            at
+            for r in read
+            for e in r.evidence
+            if e.failure in STOP_ORDERS and (at := own_time(e.text, r.log.year)) is not None
+        ),
         default=None,
     )
     if ordered_at is None:

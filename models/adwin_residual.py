@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from river import drift
 
 from models.drift_vote import DriftVote
@@ -21,5 +23,6 @@ class AdwinResidual(DriftVote):
         self._delta = delta
         super().__init__(keep=keep, floor=floor)
 
-    def make(self) -> drift.ADWIN:
-        return drift.ADWIN(delta=self._delta, clock=4, grace_period=8)
+    def make(self) -> Any:
+        adwin: Any = drift.ADWIN
+        return adwin(delta=self._delta, clock=4, grace_period=8)

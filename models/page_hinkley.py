@@ -22,6 +22,4 @@ class PageHinkleyResidual(DriftVote):
         super().__init__(keep=keep, floor=0.04)
 
     def make(self) -> drift.PageHinkley:
-        return drift.PageHinkley(
-            min_instances=30, delta=self._delta, threshold=self._threshold, alpha=1.0, mode="up"
-        )
+        return drift.PageHinkley(min_instances=30, delta=self._delta, threshold=self._threshold, alpha=1.0, mode="up")

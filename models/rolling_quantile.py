@@ -43,7 +43,8 @@ class RollingQuantileBaseline:
 
     @property
     def baseline(self) -> float | None:
-        return float(self._river.get()) if len(self._window) >= self._warmup else None
+        found = self._river.get()
+        return float(found) if found is not None and len(self._window) >= self._warmup else None
 
     def learn_one(self, value: float) -> None:
         if is_number(value) and value > 0:

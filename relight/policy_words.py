@@ -102,3 +102,42 @@ def _strikes_left(case: Case) -> str:
     more = max(left, 0) + 1
     attempts = "attempt" if more == 1 else "attempts"
     return f"would stop if {more} more {attempts} failed like this without progress"
+
+
+# Every reason that a verdict can carry, for people; a test holds it against the code that gives them.
+REASONS = {
+    "already_satisfied": "the scheduler has already done it",
+    "awaiting_approval": "a person has to approve it first",
+    "breaker_open": "too much fails at once: nothing is done until a person looks",
+    "cannot_recover_without_change": "the log establishes a failure that comes back until code, data or configuration change",
+    "deadline_passed_without_a_cause": "the deadline passed and no cause was found; the scheduler's own rule applies",
+    "ended_without_any_progress": "it ended before it made any progress, and would again",
+    "it_worked_before": "the same thing worked in an earlier attempt, so one more is worth it",
+    "many_workloads_at_once_share_a_cause": "many workloads fail alike at once: a common cause, not this one's nodes",
+    "no_capacity_to_exclude": "without the accused node too few would be left to run on",
+    "no_node_to_exclude": "the failure calls for leaving its node, but the evidence names none that may be excluded",
+    "no_progress_in_a_row": "several attempts in a row saved no checkpoint and completed no new step",
+    "nothing_to_recover": "nothing failed that a restart would mend",
+    "not_requeueable": "the job does not allow to be requeued",
+    "owners_restarts_spent": "the owner's number of restarts is used up",
+    "progress_came_first": "it made good progress before it failed, so one restart is worth it",
+    "restarts_per_day_spent": "the restarts of one day are used up",
+    "restarts_total_spent": "the restarts that policy allows are used up",
+    "same_place_again": "it failed at the same place before",
+    "same_root_repeats_without_progress": "the same failure repeats and nothing is gained in between",
+    "stop_not_established": "the failure would call for a stop, but the evidence does not establish it",
+    "table_default": "the policy's default for this failure",
+    "table_leaves_it_to_the_scheduler": "policy leaves this failure to the scheduler's own rule",
+    "too_little_time_left_to_be_useful": "the time left covers no reload and checkpoint",
+    "user_end_suspected": "a person may have ended it, and the scheduler has not said so",
+    "user_ended_it": "its user ended it, which is respected",
+}
+
+
+def reason_in_words(reason: str) -> str:
+    """A reason code as a sentence; a code without one is spelt out."""
+    head, _, tail = reason.partition("_but_")
+    words = REASONS.get(reason) or REASONS.get(head)
+    if words is None:
+        return reason.replace("_", " ")
+    return f"{words} ({tail.replace('_', ' ')})" if tail else words

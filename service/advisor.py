@@ -41,9 +41,7 @@ _RICHNESS = (
     EvidenceStatus.SUPPORTED,
     EvidenceStatus.ESTABLISHED,
 )
-_REVISABLE = frozenset(
-    {RecommendationState.PROPOSED, RecommendationState.APPROVED, RecommendationState.SHADOW}
-)
+_REVISABLE = frozenset({RecommendationState.PROPOSED, RecommendationState.APPROVED, RecommendationState.SHADOW})
 UNKNOWN_CAUSE = Attribution(
     failure=CAUSE_NOT_IN_LOG,
     failure_class=FailureClass.UNKNOWN,
@@ -141,9 +139,7 @@ class Advisor:
                 self._journal.record(*events)
                 self._revise(known, now)
 
-    def add_attribution(
-        self, said: Attribution, attempt: AttemptId, version: str
-    ) -> tuple[AttributionRecord, bool]:
+    def add_attribution(self, said: Attribution, attempt: AttemptId, version: str) -> tuple[AttributionRecord, bool]:
         """An attribution from outside; it may raise a new generation and never acts."""
         with self._evidence.lock, self._journal.lock:
             known, now = self._attempt(attempt), self._journal.now()
@@ -192,9 +188,7 @@ class Advisor:
 
     # -------------------------------------------------------------- deciding
 
-    def _answered(
-        self, ask: Request, attempt: AttemptRecord, proposal: Proposal | None
-    ) -> RecommendationRecord | None:
+    def _answered(self, ask: Request, attempt: AttemptRecord, proposal: Proposal | None) -> RecommendationRecord | None:
         state = self._journal.state
         before = state.requests.get((attempt.seen.cluster, ask.key))
         if before is not None:
@@ -218,9 +212,7 @@ class Advisor:
             events += opened
             incident = _opened_by(opened)
         issued = self._verdicts.decided(attempt, said, now, ask.deadline_s)
-        issued = replace(
-            issued, trigger=ask.trigger, actor=ask.actor, incident=incident.id if incident else None
-        )
+        issued = replace(issued, trigger=ask.trigger, actor=ask.actor, incident=incident.id if incident else None)
         events += [*self._verdicts.breaker(issued, now), issued]
         if incident is not None:
             events += self._verdicts.incident_steps(incident, issued, now)
@@ -297,9 +289,7 @@ def _richness(said: Attribution) -> int:
     return _RICHNESS.index(said.evidence_status)
 
 
-def _requested(
-    ask: Request, attempt: AttemptRecord, name: RecommendationId, now: datetime
-) -> RecommendationRequested:
+def _requested(ask: Request, attempt: AttemptRecord, name: RecommendationId, now: datetime) -> RecommendationRequested:
     return RecommendationRequested(
         at=now,
         recommendation=name,
@@ -313,9 +303,7 @@ def _requested(
     )
 
 
-def _superseded(
-    before: RecommendationRecord, by: RecommendationId, now: datetime
-) -> RecommendationSuperseded:
+def _superseded(before: RecommendationRecord, by: RecommendationId, now: datetime) -> RecommendationSuperseded:
     issued = before.issued
     return RecommendationSuperseded(
         at=now,
@@ -334,7 +322,5 @@ def _opened_by(events: list[Event]) -> IncidentRecord | None:
     """The incident that these events are about to open, as the fold will have it."""
     for event in events:
         if isinstance(event, IncidentOpened):
-            return IncidentRecord(
-                opened=event, position=0, revision=0, state=IncidentState.OPEN, changed_at=event.at
-            )
+            return IncidentRecord(opened=event, position=0, revision=0, state=IncidentState.OPEN, changed_at=event.at)
     return None

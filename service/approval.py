@@ -107,16 +107,12 @@ class Approval:
             )
             return self._gates.known(name)
 
-    def _require_undecided(
-        self, known: RecommendationRecord, step: RecommendationTransition, now: datetime
-    ) -> None:
+    def _require_undecided(self, known: RecommendationRecord, step: RecommendationTransition, now: datetime) -> None:
         self._gates.require_step(known, step)
         if is_overdue(known, now):
             raise Refused("not_actionable", f"it expired at {known.issued.expires_at.isoformat()}")
 
-    def _steps(
-        self, known: RecommendationRecord, step: IncidentTransition, now: datetime, actor: str
-    ) -> list[Event]:
+    def _steps(self, known: RecommendationRecord, step: IncidentTransition, now: datetime, actor: str) -> list[Event]:
         incident = self._gates.incident(known)
         if incident is None:
             return []

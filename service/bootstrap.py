@@ -207,6 +207,13 @@ def build_app(settings: Settings, parts: Parts | None = None) -> FastAPI:
     return create(application, _lifespan(application))
 
 
+def described_app() -> FastAPI:
+    """The API with default settings and a log in memory, for its description alone."""
+    from relight.testing.audit import MemoryAuditLog
+
+    return build_app(Settings(), Parts(audit=MemoryAuditLog(), tokens=TokenBook()))
+
+
 def serve(settings: Settings, announce: Callable[[str], object] = sys.stderr.write) -> None:
     """Listen until told to stop; `announce` shows a token that was made for this machine.
 
@@ -308,9 +315,7 @@ def _lifespan(application: Application) -> Callable[[FastAPI], Any]:
         stop = threading.Event()
         journal, every_s = application.journal, application.settings.recommend.sweep_every_s
         chores = (application.advisor.sweep, application.operation.sweep)
-        thread = threading.Thread(
-            target=application.loop.run, args=(stop, every_s, chores), name="loop", daemon=True
-        )
+        thread = threading.Thread(target=application.loop.run, args=(stop, every_s, chores), name="loop", daemon=True)
         thread.start()
         try:
             yield

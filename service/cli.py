@@ -17,6 +17,7 @@ _COMMANDS: dict[str, tuple[str, str]] = {
     "audit": ("service.commands.audit:app", "Verify, export and read the audit log."),
     "config": ("service.commands.config:app", "Show the settings and where each came from."),
     "token": ("service.commands.token:app", "Issue, list and revoke access tokens."),
+    "inject": ("service.commands.inject:app", "Make a rank of a local run fail."),
     "version": ("service.commands.version:version", "Print the version."),
 }
 _EPILOG = (

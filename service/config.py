@@ -113,9 +113,7 @@ class Ingest(Section):
 class Settings(BaseSettings):
     """Everything that can be set; built by `load_settings`, handed down, never read again."""
 
-    model_config = SettingsConfigDict(
-        env_prefix=PREFIX, env_nested_delimiter=DELIMITER, extra="forbid", frozen=True
-    )
+    model_config = SettingsConfigDict(env_prefix=PREFIX, env_nested_delimiter=DELIMITER, extra="forbid", frozen=True)
 
     server: Server = Server()
     auth: Auth = Auth()
@@ -156,8 +154,7 @@ class Loaded:
     def describe(self) -> tuple[Origin, ...]:
         """Every setting in order, secrets redacted, for `relight config show`."""
         return tuple(
-            Origin(key, _shown(value), self.origins.get(key, "default"))
-            for key, value in _leaves(self.settings)
+            Origin(key, _shown(value), self.origins.get(key, "default")) for key, value in _leaves(self.settings)
         )
 
 
@@ -213,8 +210,7 @@ def _environment() -> dict[str, Any]:
 
 def _given(flags: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
     return {
-        section: {key: value for key, value in values.items() if value is not None}
-        for section, values in flags.items()
+        section: {key: value for key, value in values.items() if value is not None} for section, values in flags.items()
     }
 
 
@@ -253,9 +249,7 @@ def _siblings(where: tuple[int | str, ...]) -> str:
     model: type[BaseModel] = Settings
     for name in where[:-1]:
         field = model.model_fields.get(str(name))
-        if field is None or not (
-            isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel)
-        ):
+        if field is None or not (isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel)):
             return ""
         model = field.annotation
     return f"; known here: {', '.join(sorted(model.model_fields))}"

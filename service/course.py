@@ -63,10 +63,7 @@ def after_observation(state: Projection, attempt: AttemptRecord, at: datetime) -
             case _:
                 pass
     for incident in _earlier(state, attempt):
-        if (
-            attempt.seen.state is AttemptState.RUNNING
-            and incident.state is not IncidentState.PROGRESS_RESUMED
-        ):
+        if attempt.seen.state is AttemptState.RUNNING and incident.state is not IncidentState.PROGRESS_RESUMED:
             moved = steps(incident, [IncidentTransition.ALLOCATION_RESTARTED], at)
             events += moved
             if moved:

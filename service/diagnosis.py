@@ -56,9 +56,7 @@ class Diagnostician:
             requested_nodes=1,
             modes={"diagnosis": Mode.ACT},
         )
-        history = History(
-            cluster_nodes=_ASSUMED_NODES, partition_nodes=_ASSUMED_NODES, eligible_nodes=_ASSUMED_NODES
-        )
+        history = History(cluster_nodes=_ASSUMED_NODES, partition_nodes=_ASSUMED_NODES, eligible_nodes=_ASSUMED_NODES)
         verdict = decide(attribution, history, facts, self.policy, at=at)
         return Diagnosis(attribution=attribution, verdict=verdict, evidence=evidence)
 

@@ -47,9 +47,7 @@ class Gates:
         state, issued = self._journal.state, known.issued
         attempt, cluster = state.attempts.get(issued.attempt), str(issued.cluster or "")
         partition = (attempt.detail("partition") or attempt.detail("namespace")) if attempt else None
-        modes = state.mode_for(
-            cluster, str(partition or ""), issued.failure_class, str(issued.workload or "")
-        )
+        modes = state.mode_for(cluster, str(partition or ""), issued.failure_class, str(issued.workload or ""))
         has_own = any(key[1:] == ("cluster", cluster) for key in state.modes)
         return lowest_mode([issued.mode, *modes, *([] if has_own else [self._settings.mode])])
 

@@ -43,9 +43,7 @@ class Question:
         same = {
             f.workload
             for f in past.failures
-            if f.cluster == seen.cluster
-            and f.failure == self.attribution.failure
-            and self.at - f.at <= window
+            if f.cluster == seen.cluster and f.failure == self.attribution.failure and self.at - f.at <= window
         }
         user = self.attempt.detail("user", "")
         return History(
@@ -59,9 +57,7 @@ class Question:
             witnesses=self._witnesses(),
             relapses=self._relapses(),
             launch_failures=self._launch_failures(),
-            excluded_last_hour=sum(
-                e.cluster == seen.cluster and self.at - e.at <= _HOUR for e in past.excluded
-            ),
+            excluded_last_hour=sum(e.cluster == seen.cluster and self.at - e.at <= _HOUR for e in past.excluded),
             cluster_restarts_last_hour=len(restarts),
             user_restarts_last_hour=sum(r.user == user for r in restarts) if user else 0,
             same_failure_workloads=len(same | {seen.workload}),
@@ -117,9 +113,7 @@ class Question:
             step = self.attribution.last_step if other == self.attempt.id else None
             reached = max((s for s in (known.last_step, step) if s is not None), default=None)
             steps.observe(
-                StepProgress(
-                    attempt=other, at=known.seen.at, step=reached, checkpoint_step=known.last_checkpoint
-                )
+                StepProgress(attempt=other, at=known.seen.at, step=reached, checkpoint_step=known.last_checkpoint)
             )
         found = steps.progress_of(self.attempt.id)
         return self.attribution.made_progress if found is Progress.UNKNOWN else found

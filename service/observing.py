@@ -103,9 +103,7 @@ class Intake:
                 if key in self._signals or key in keys:
                     verdicts.append(ItemFate(Fate.DUPLICATE))
                 elif signal.attempt is not None and signal.attempt not in state.attempts:
-                    verdicts.append(
-                        ItemFate(Fate.FAILED, f"unknown attempt {signal.attempt!r}: PUT it first")
-                    )
+                    verdicts.append(ItemFate(Fate.FAILED, f"unknown attempt {signal.attempt!r}: PUT it first"))
                 else:
                     keys.add(key)
                     fresh.append(signal)
@@ -139,9 +137,7 @@ class Intake:
 
     # -------------------------------------------------------------- log lines
 
-    def accept_lines(
-        self, lines: Sequence[LogLine], batch: bytes, source: str, actor: str
-    ) -> tuple[int, int]:
+    def accept_lines(self, lines: Sequence[LogLine], batch: bytes, source: str, actor: str) -> tuple[int, int]:
         """How many lines were new and how many were seen before.
 
         A line is told from its repetition by its number in the file, else by its time; lines with neither
@@ -240,9 +236,7 @@ def _line_key(line: LogLine) -> bytes | None:
     return None
 
 
-def _summaries(
-    fresh: Sequence[Signal], verdicts: Sequence[ItemFate], now: datetime, actor: str
-) -> list[Event]:
+def _summaries(fresh: Sequence[Signal], verdicts: Sequence[ItemFate], now: datetime, actor: str) -> list[Event]:
     """One event for each attempt and source of a batch: counted, with what the fold needs, not copied."""
     groups: dict[tuple[AttemptId | None, ClusterId, str], list[Signal]] = {}
     for signal in fresh:

@@ -63,9 +63,7 @@ class Operation:
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
 
-    def set_mode(
-        self, cluster: ClusterId, scope: str, target: str, mode: Mode, actor: str, reason: str
-    ) -> ModeEntry:
+    def set_mode(self, cluster: ClusterId, scope: str, target: str, mode: Mode, actor: str, reason: str) -> ModeEntry:
         if scope not in SCOPES:
             raise Refused("invalid", f"no scope {scope!r}, choose from {', '.join(SCOPES)}")
         if scope == "cluster" and target != cluster:

@@ -67,9 +67,7 @@ _REPORTED = {
 }
 
 
-def exclusion_key(
-    cluster: ClusterId, scope: str, workload: WorkloadId | None, node: NodeName
-) -> ExclusionKey:
+def exclusion_key(cluster: ClusterId, scope: str, workload: WorkloadId | None, node: NodeName) -> ExclusionKey:
     """Cluster-wide exclusions belong to no workload, whoever asked for them."""
     return (cluster, scope, (workload or "") if scope == "workload" else "", node)
 
@@ -219,9 +217,7 @@ class Projection:
         )
 
     def _progress(self, position: int, event: SignalAccepted) -> None:
-        self.counted.add_signals(
-            {"accepted": event.accepted, "duplicate": event.duplicates, "refused": event.refused}
-        )
+        self.counted.add_signals({"accepted": event.accepted, "duplicate": event.duplicates, "refused": event.refused})
         known = self.attempts.get(event.attempt) if event.attempt is not None else None
         if known is None:
             return

@@ -107,9 +107,7 @@ class Reconciliation:
             self._gates.require_actionable(known, now)
             held = known.claim
             if held is not None and held.controller != controller and now < held.lease_expires_at:
-                raise Refused(
-                    "claimed", f"{held.controller!r} holds it until {held.lease_expires_at.isoformat()}"
-                )
+                raise Refused("claimed", f"{held.controller!r} holds it until {held.lease_expires_at.isoformat()}")
             token = self._new_token()
             until = now + timedelta(seconds=min(lease_s, self._settings.max_lease_s))
             if known.state is not RecommendationState.ACTING:
@@ -154,9 +152,7 @@ class Reconciliation:
             before = self._journal.state.milestone_keys.get((name, said.key))
             if before is not None:
                 if (before.step, before.phase) != (said.step, said.phase):
-                    raise Refused(
-                        "idempotency_conflict", f"key {said.key!r} was used for {before.step} {before.phase}"
-                    )
+                    raise Refused("idempotency_conflict", f"key {said.key!r} was used for {before.step} {before.phase}")
                 return before, False
             if known.claim is None:
                 raise Refused("not_claimed", "claim it before recording work on it")

@@ -30,9 +30,7 @@ def problem_lines(problems: Iterable[Problem], form: Format) -> Iterator[str]:
 
 
 def _fields(problem: Problem) -> dict[str, str | int]:
-    return {
-        key: getattr(problem, key) for key in ("file", "line", "column", "signature", "key", "what", "fix")
-    }
+    return {key: getattr(problem, key) for key in ("file", "line", "column", "signature", "key", "what", "fix")}
 
 
 def _annotation(problem: Problem) -> str:
@@ -56,9 +54,7 @@ def with_related(asked: Mapping[str, str], others: Mapping[str, str]) -> dict[st
         value = read_source(file, text).value
         if isinstance(value, dict):
             rivals = value.get("supersedes")
-            needed.update(
-                str(name) for name in [value.get("id"), *(rivals if isinstance(rivals, list) else [])]
-            )
+            needed.update(str(name) for name in [value.get("id"), *(rivals if isinstance(rivals, list) else [])])
     related = {file: text for file, text in others.items() if needed & set(_ID_LINE.findall(text))}
     return {**related, **asked}
 

@@ -17,9 +17,7 @@ from rich.console import Console
 from rich.text import Text
 
 # C0 and C1 controls but tab, DEL, line and direction marks, and halves of characters.
-_HARMFUL = re.compile(
-    "[\x00-\x08\x0a-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]"
-)
+_HARMFUL = re.compile("[\x00-\x08\x0a-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
 
 
 class ExitCode(IntEnum):

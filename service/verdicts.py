@@ -156,9 +156,7 @@ class Verdicts:
         missing = {one.node for one in wanted.exclusions} - {one.node for one in verdict.exclusions}
         if verdict.action is not wanted.action or missing:
             names = f", without excluding {', '.join(sorted(missing))}" if missing else ""
-            raise Refused(
-                "refused_by_policy", f"policy would {verdict.action}{names}: {verdict.decision_basis[-1]}"
-            )
+            raise Refused("refused_by_policy", f"policy would {verdict.action}{names}: {verdict.decision_basis[-1]}")
         issued = self._issued(attempt, said, verdict, now, deadline)
         return replace(
             issued, actor=wanted.author, reason=f"proposed by {wanted.author}", ledgers={}, verdict={},
@@ -181,9 +179,7 @@ class Verdicts:
         )
         return fresh if _says(fresh) != _says(known.issued) else None
 
-    def incident_steps(
-        self, incident: IncidentRecord, issued: RecommendationIssued, now: datetime
-    ) -> list[Event]:
+    def incident_steps(self, incident: IncidentRecord, issued: RecommendationIssued, now: datetime) -> list[Event]:
         """A decided incident is recommended on; one in approve mode waits for a person."""
         transitions = [IncidentTransition.DECISION_BEGUN, IncidentTransition.RECOMMENDED]
         if "awaiting_approval" in issued.blocked_by:

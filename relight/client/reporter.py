@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import atexit
 import logging
+import math
 import os
 import time
 import weakref
@@ -104,7 +105,7 @@ class Reporter:
 
     def timing(self, step: int, step_s: float, compute_s: float | None = None) -> None:
         """A step that was timed elsewhere; a time that is no number or negative is left out."""
-        if not self._is_on or not step_s >= 0:
+        if not self._is_on or not 0 <= step_s < math.inf:
             return
         self._completed = (int(step), time.time())
         self._put_timing(int(step), step_s, compute_s)

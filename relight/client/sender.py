@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import random
 import threading
 import time
@@ -27,18 +28,25 @@ class Sender:
     """
 
     def __init__(
-        self, settings: Settings, sink: Sink, queue: SignalQueue, counts: Counts, beat: Callable[[], None]
+        self,
+        settings: Settings,
+        sink: Sink,
+        queue: SignalQueue,
+        counts: Counts,
+        beat: Callable[[], None],
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._settings = settings
         self._sink = sink
         self._queue = queue
         self._counts = counts
         self._beat = beat
+        self._clock = clock
         self._envelope = Envelope(settings)
         self._held: list[str] = []
         self._tries = 0
-        self._not_before = 0.0
-        self._complained_at = -_COMPLAIN_EVERY_S
+        self._not_before = -math.inf
+        self._complained_at = -math.inf
         self._is_closing = False
         self._wake = threading.Event()
         self._thread = threading.Thread(target=self._run, name="relight-client", daemon=True)
@@ -63,11 +71,15 @@ class Sender:
         while not self._is_closing:
             self._wake.wait(self._settings.flush_s)
             self._wake.clear()
-            self._beat()
-            if time.monotonic() >= self._not_before:
-                self._empty()
+            self.turn()
+        self._not_before = -math.inf
+        self.turn()
+
+    def turn(self) -> None:
+        """What is done at each flush: add the beat, and send unless the sink is being given a rest."""
         self._beat()
-        self._empty()
+        if self._clock() >= self._not_before:
+            self._empty()
 
     def _empty(self) -> None:
         """Send until nothing is left or the sink fails."""
@@ -109,11 +121,11 @@ class Sender:
         longest = min(self._settings.flush_s * 2 ** min(self._tries, 16), _MAX_BACKOFF_S)
         wait = retry_after_s if retry_after_s is not None else longest
         # Thousands of ranks must not come back at the same moment.
-        self._not_before = time.monotonic() + wait * (0.5 + random.random() / 2)
+        self._not_before = self._clock() + wait * (0.5 + random.random() / 2)
         self._complain(f"not delivered, will try again: {why}")
 
     def _complain(self, text: str) -> None:
-        now = time.monotonic()
+        now = self._clock()
         if now - self._complained_at >= _COMPLAIN_EVERY_S:
             self._complained_at = now
             _LOG.warning("%s", text)

@@ -18,9 +18,7 @@ class FileLock:
 
     def __init__(self, path: Path) -> None:
         if not path.parent.is_dir():
-            raise AuditFileRefused(
-                f"no folder {path.parent} for the audit file: create it or change its path"
-            )
+            raise AuditFileRefused(f"no folder {path.parent} for the audit file: create it or change its path")
         self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -37,8 +37,7 @@ class GroupQueue:
     def __init__(self, *, group_rows: int, linger_s: float, max_rows: int) -> None:
         if not 0 < group_rows <= max_rows or linger_s < 0:
             raise ValueError(
-                f"need 0 < group_rows <= max_rows and linger_s >= 0, "
-                f"got {group_rows=} {max_rows=} {linger_s=}"
+                f"need 0 < group_rows <= max_rows and linger_s >= 0, got {group_rows=} {max_rows=} {linger_s=}"
             )
         self._group_rows, self._linger_s, self._max_rows = group_rows, linger_s, max_rows
         self._waiting: deque[Request] = deque()

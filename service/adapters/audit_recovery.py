@@ -81,9 +81,7 @@ def _open_without_wal(make: Callable[[], AuditStore], wal: Path, at: datetime, w
         store = make()
     except duckdb.Error as still:
         kept.rename(wal)
-        raise AuditFileRefused(
-            f"can't open the audit file, with or without its write-ahead log: {still}"
-        ) from why
+        raise AuditFileRefused(f"can't open the audit file, with or without its write-ahead log: {still}") from why
     repair = AuditRepaired(
         at=at,
         repair=Repair.WAL_QUARANTINED,
@@ -115,9 +113,7 @@ def _take_back(recovery: Recovery, path: Path, at: datetime) -> None:
     missing = _following(found.records, head)
     is_foreign = _contradicts(found, recovery.store, head)
     if found.is_damaged or is_foreign:
-        _set_spill_aside(
-            recovery, path, at, "not all of it follows the database" if is_foreign else "damaged"
-        )
+        _set_spill_aside(recovery, path, at, "not all of it follows the database" if is_foreign else "damaged")
     try:
         if missing:
             recovery.store.insert(missing)

@@ -60,9 +60,7 @@ def _create(path: Path) -> None:
 class AuditStore:
     """One connection for the writer, a cursor of its own for every reader."""
 
-    def __init__(
-        self, path: Path, *, threads: int = 2, memory_limit: str = "", commit: Commit = commit_batch
-    ) -> None:
+    def __init__(self, path: Path, *, threads: int = 2, memory_limit: str = "", commit: Commit = commit_batch) -> None:
         self.path = path
         self._threads, self._memory_limit = threads, memory_limit
         self._commit = commit

@@ -105,8 +105,7 @@ class AuditWriter:
             return [request for request in group if request not in keyed], {}
         found |= {record.key: record for record in self.unfolded if record.key in keys and record.key}
         return list(group), {
-            key: Recorded(position=record.position, event=record.event(), is_new=False)
-            for key, record in found.items()
+            key: Recorded(position=record.position, event=record.event(), is_new=False) for key, record in found.items()
         }
 
     def _settled_head(self) -> Head:

@@ -18,8 +18,6 @@ def build_diagnostician(
     """Errors: RulesInvalid with every problem of packs or policy; FileNotFoundError for a folder."""
     taxonomy = load_taxonomy("rules/taxonomy.yaml", read_text(TAXONOMY_FILE))
     policy_file = policy or POLICY_FILE
-    table = load_policy(
-        "rules/policy.yaml" if policy is None else str(policy), read_text(policy_file), taxonomy
-    )
+    table = load_policy("rules/policy.yaml" if policy is None else str(policy), read_text(policy_file), taxonomy)
     signatures, progress = load_cached(read_packs(folders), taxonomy, cache)
     return Diagnostician(signatures, progress, taxonomy, table)

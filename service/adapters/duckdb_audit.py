@@ -83,9 +83,7 @@ class DuckDBAuditLog:
             max_unfolded=chosen.max_unfolded,
         )
         self._retry_s = chosen.retry_s
-        self._queue = GroupQueue(
-            group_rows=chosen.group_rows, linger_s=chosen.linger_s, max_rows=chosen.queue_rows
-        )
+        self._queue = GroupQueue(group_rows=chosen.group_rows, linger_s=chosen.linger_s, max_rows=chosen.queue_rows)
         self._writer.say(self.repairs)
         self._thread = threading.Thread(target=self._write_groups, name="audit-writer", daemon=True)
         self._thread.start()
@@ -97,9 +95,7 @@ class DuckDBAuditLog:
         (recorded,) = self._submit([draft(event, key)])
         return recorded
 
-    def read(
-        self, after: int = 0, limit: int = 1000, where: AuditFilter = EVERYTHING
-    ) -> tuple[StoredEvent, ...]:
+    def read(self, after: int = 0, limit: int = 1000, where: AuditFilter = EVERYTHING) -> tuple[StoredEvent, ...]:
         # Taken before the database is read: a record folded back in between is then seen twice, not never.
         spilled = self._writer.unfolded
         with self._readable():

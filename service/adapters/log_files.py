@@ -62,17 +62,13 @@ def _gunzip(data: bytes, path: str) -> tuple[bytes, str]:
         try:
             part = unpacker.decompress(data, MAX_BYTES + 1 - size)
         except zlib.error as why:
-            return b"".join(
-                out
-            ), f"{path}: gzip data is damaged after {size} bytes ({why}); judged what came before"
+            return b"".join(out), f"{path}: gzip data is damaged after {size} bytes ({why}); judged what came before"
         out.append(part)
         size += len(part)
         if size > MAX_BYTES:
             return b"".join(out), ""
         if not unpacker.eof:
-            return b"".join(
-                out
-            ), f"{path}: gzip data ends too early; judged the {size} bytes that could be read"
+            return b"".join(out), f"{path}: gzip data ends too early; judged the {size} bytes that could be read"
         data = unpacker.unused_data
     return b"".join(out), ""
 

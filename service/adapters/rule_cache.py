@@ -21,9 +21,7 @@ _FORMAT = b"relight rule cache 1"
 _CODE = ("schema.py", "lint.py", "source.py", "match.py")
 
 
-def load_cached(
-    files: Mapping[str, str], failures: Iterable[str], folder: Path | None
-) -> tuple[RuleSet, RuleSet]:
+def load_cached(files: Mapping[str, str], failures: Iterable[str], folder: Path | None) -> tuple[RuleSet, RuleSet]:
     """Compile a rule set, checking it only if these very files have not been checked by this program before.
 
     Shapes: as `rules.lint.load`; `folder` None means no cache.

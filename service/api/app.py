@@ -27,9 +27,10 @@ from service.api import (
     reconciliation,
     signals,
 )
+from service.api.openapi import described
 from service.api.problems import LimitAnswers, Problem, answer, install
 from service.api.recommendation_wire import RecommendationTold
-from service.api.security import GuardedRoute
+from service.api.security import PUBLIC, GuardedRoute
 from service.application import Application
 from service.refusals import Refused
 
@@ -47,10 +48,15 @@ DESCRIPTION = (
 
 
 class Advisory(FastAPI):
-    """FastAPI with its plain-text 413 turned into a problem."""
+    """FastAPI with its plain-text 413 turned into a problem, and a description that says so."""
 
     def build_middleware_stack(self) -> ASGIApp:
         return LimitAnswers(super().build_middleware_stack())
+
+    def openapi(self) -> dict[str, Any]:
+        if self.openapi_schema is None:
+            self.openapi_schema = described(super().openapi(), _open_paths())
+        return self.openapi_schema
 
 
 def create(application: Application, lifespan: Lifespan | None = None) -> FastAPI:
@@ -96,6 +102,10 @@ def routes() -> Iterable[tuple[str, GuardedRoute]]:
         for route in router.routes:
             assert isinstance(route, GuardedRoute)
             yield route.path, route
+
+
+def _open_paths() -> frozenset[str]:
+    return frozenset(path for path, route in routes() if route.permission == PUBLIC)
 
 
 def _aliases() -> APIRouter:

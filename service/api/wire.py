@@ -31,6 +31,7 @@ Item = TypeVar("Item")
 Model = TypeVar("Model", bound=BaseModel)
 
 _HALF = re.compile("[\ud800-\udfff]")
+_DATE = re.compile(r"\d{4}-\d\d-\d\d[Tt ]")
 MAX_PAGE = 250
 DEFAULT_PAGE = 100
 
@@ -42,7 +43,7 @@ def shown(at: datetime) -> str:
 
 def _spelled_out(at: Any) -> Any:
     """A bare number would be taken for an epoch in a unit that nobody named."""
-    if not isinstance(at, str | datetime):
+    if not isinstance(at, datetime) and not (isinstance(at, str) and _DATE.match(at)):
         raise ValueError(f"need RFC 3339 with a zone, got {at!r}")
     return at
 

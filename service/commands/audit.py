@@ -52,10 +52,7 @@ def verify(
     elif broken is None:
         result(f"sound: {found.events} events, head {found.head.position}:{found.head.hash}")
     else:
-        result(
-            f"BROKEN at {broken.position}: {escaped(broken.reason)}; "
-            f"{found.events} events before it are sound"
-        )
+        result(f"BROKEN at {broken.position}: {escaped(broken.reason)}; {found.events} events before it are sound")
         result(f"  expected {escaped(broken.expected)}")
         result(f"  found    {escaped(broken.found)}")
     raise typer.Exit(ExitCode.OK if found.is_sound else ExitCode.INTEGRITY)
@@ -73,9 +70,7 @@ def export(
         done = log.export(str(folder), AuditFilter(kinds=tuple(kinds or ())))
     if as_json:
         head = f"{done.head.position}:{done.head.hash}"
-        result_json(
-            {"path": done.path, "events": done.events, "first": done.first, "last": done.last, "head": head}
-        )
+        result_json({"path": done.path, "events": done.events, "first": done.first, "last": done.last, "head": head})
     else:
         result(done.path)
         message(f"{done.events} events, head {done.head.position}:{done.head.hash}")
@@ -94,9 +89,7 @@ def tail(
     for row in rows:
         body = to_json(row.event)
         if as_json:
-            result(
-                json.dumps({"position": row.position, "hash": row.hash, "event": body}, ensure_ascii=False)
-            )
+            result(json.dumps({"position": row.position, "hash": row.hash, "event": body}, ensure_ascii=False))
         else:
             result(f"{row.position}  {escaped(json.dumps(body, ensure_ascii=False))}")
     if not rows:

@@ -8,9 +8,7 @@ import typer
 from service.commands.options import AsJson, ConfigFile, loaded_from
 from service.terminal import escaped, result, result_json
 
-app = typer.Typer(
-    help="Show the settings and where each came from.", no_args_is_help=True, rich_markup_mode=None
-)
+app = typer.Typer(help="Show the settings and where each came from.", no_args_is_help=True, rich_markup_mode=None)
 
 
 @app.callback()

@@ -10,6 +10,7 @@ from typing import Annotated, TypeVar
 import orjson
 import typer
 
+from relight.policy_words import reason_in_words
 from relight.types import Stream
 from rules.problems import RulesInvalid
 from service.bootstrap import DiagnosisTools, LogUnreadable, diagnosis_tools
@@ -147,7 +148,7 @@ def report(said: Diagnosis) -> str:
     kept_out = f", keeping out {', '.join(map(escaped, said.nodes))}" if said.nodes else ""
     lines += [
         f"advice   {v.action.value}{kept_out}",
-        f"  why    {escaped(v.reason)}",
+        f"  why    {escaped(reason_in_words(v.reason))}",
         f"  else   {escaped(v.counterfactual)}",
     ]
     if a.losers:

@@ -79,9 +79,7 @@ def explain(
     identity, _, code = name.partition("#")
     file = signature_names(texts).get(identity)
     if file is None:
-        raise stop(
-            f"no signature {identity!r}{_suggestion(identity, signature_names(texts))}", ExitCode.USAGE
-        )
+        raise stop(f"no signature {identity!r}{_suggestion(identity, signature_names(texts))}", ExitCode.USAGE)
     report = lint(with_related({file: texts[file]}, texts), bootstrap.failures())
     found = [s for s in report.signatures if s.id == identity]
     if not found:
@@ -140,9 +138,7 @@ def new(
     if taken is not None:
         raise stop(f"id {name!r} is used in {taken}, choose another", ExitCode.USAGE)
     result(new_signature(name, failure, stream, line).rstrip("\n"))
-    message(
-        f"save it as rules/packs/{pack}/{rest}.yaml, replace what says EDIT, then: relight rules test FILE"
-    )
+    message(f"save it as rules/packs/{pack}/{rest}.yaml, replace what says EDIT, then: relight rules test FILE")
 
 
 @app.command()

@@ -27,18 +27,14 @@ def new(
 ) -> None:
     """Issue a token; the secret is printed once and never kept."""
     try:
-        secret, token = _book(config).issue(
-            role, client, at=bootstrap.clock().now(), days=days, cluster=cluster
-        )
+        secret, token = _book(config).issue(role, client, at=bootstrap.clock().now(), days=days, cluster=cluster)
     except (TokenError, OSError) as error:
         raise stop(str(error), ExitCode.USAGE) from error
     if as_json:
         result_json({"secret": secret, **_shown(token)})
     else:
         result(secret)
-        message(
-            f"digest {token.sha256[:12]}, {role}, until {token.expires_at:%Y-%m-%d}; it is not shown again"
-        )
+        message(f"digest {token.sha256[:12]}, {role}, until {token.expires_at:%Y-%m-%d}; it is not shown again")
 
 
 @app.command("list")

@@ -1,0 +1,61 @@
+# Copyright The Relight authors. SPDX-License-Identifier: Apache-2.0
+"""Probes tell a process that can't record from one that is dead, and figures name nobody."""
+
+from __future__ import annotations
+
+import httpx
+
+from tests.api.running import Service
+
+
+def test_a_service_that_cannot_record_is_alive_but_not_ready(service: Service) -> None:
+    assert service.get("/readyz").status_code == 200
+    service.audit.is_broken = True
+    service.put_attempt()
+    answer = service.get("/readyz")
+    assert (answer.status_code, answer.json()["checks"]["audit_writable"]) == (503, False)
+    assert service.get("/livez").json() == {"status": "ok"}
+    service.audit.is_broken = False
+    service.put_attempt()
+    assert service.get("/readyz").status_code == 200
+
+
+def test_a_closed_log_makes_it_unready(service: Service) -> None:
+    service.application.journal.audit.close()
+    service.put_attempt()
+    assert service.get("/readyz").status_code == 503
+
+
+def test_the_figures_promised_are_there_and_carry_no_job_or_user(service: Service) -> None:
+    service.crash()
+    service.advise()
+    text = service.get("/metrics").text
+    for name in (
+        "relight_ingest_records_total", "relight_ingest_lag_seconds", "relight_detection_latency_seconds",
+        "relight_recommendation_latency_seconds", "relight_decisions_total", "relight_actions_total",
+        "relight_watchdog_expirations_total", "relight_circuit_open",
+        "relight_rules_last_reload_successful", "relight_audit_chain_length", "relight_audit_fsync_seconds",
+        "relight_audit_head_info", "relight_model_info", "relight_store_bytes", "relight_clock_skew_seconds",
+    ):  # fmt: skip
+        assert f"# TYPE {name.removesuffix('_total')}" in text or f"# TYPE {name}" in text, name
+    assert 'relight_decisions_total{action="restart_excluding",mode="act"} 1.0' in text
+    assert "ada" not in text and "a-1" not in text and "4711" not in text
+
+
+def test_statistics_count_by_state(service: Service) -> None:
+    service.crash()
+    service.advise()
+    stats = service.get("/v1/stats").json()
+    assert stats["attempts"] == {"FAILED": 1}
+    assert stats["recommendations"] == {"PROPOSED": 1}
+    assert stats["actions"] == {"restart_excluding": 1}
+
+
+def test_the_lifespan_runs_the_loop_and_closes_the_log(service: Service) -> None:
+    async def live() -> httpx.Response:
+        async with service.app.router.lifespan_context(service.app):
+            return await service.send("GET", "/readyz")
+
+    assert service.portal.call(live).status_code == 200
+    assert [record.event().kind for record in service.audit.records][-1] == "service.stopped"
+    assert service.get("/readyz").status_code == 503

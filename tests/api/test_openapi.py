@@ -1,0 +1,58 @@
+# Copyright The Relight authors. SPDX-License-Identifier: Apache-2.0
+"""The published contract: unchanged unless somebody means it, and true of what is served."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import pytest
+
+from service.api.app import routes
+from service.api.openapi import SNAPSHOT, document
+from tests.api.running import Service
+
+DESCRIBED: dict[str, Any] = json.loads(SNAPSHOT.read_text("utf-8"))
+OPERATIONS = [
+    (method, path, operation) for path, item in DESCRIBED["paths"].items() for method, operation in item.items()
+]
+
+
+def test_the_contract_is_the_one_in_the_tree(service: Service) -> None:
+    assert document(service.app) == SNAPSHOT.read_text("utf-8"), "python -m service.api.openapi"
+
+
+def test_operation_ids_are_unique_and_verbs() -> None:
+    names = [operation["operationId"] for _, _, operation in OPERATIONS]
+    assert len(set(names)) == len(names)
+    assert all(re.fullmatch(r"[a-z]+[A-Z][A-Za-z]+", name) for name in names)
+
+
+def test_every_served_path_is_described_but_for_the_aliases() -> None:
+    served = {(m.lower(), path) for path, route in routes() for m in route.methods or ()}
+    described = {(method, path) for method, path, _ in OPERATIONS}
+    assert served - described == {("get", "/recommendations"), ("post", "/recommendations")}
+
+
+@pytest.mark.parametrize(("method", "path", "operation"), OPERATIONS, ids=[f"{m} {p}" for m, p, _ in OPERATIONS])
+def test_an_operation_says_how_it_fails(method: str, path: str, operation: dict[str, Any]) -> None:
+    if path in {"/livez", "/readyz"}:
+        return
+    wanted = {"404"} if path.startswith("/problems") else {"400", "401", "403", "405", "422", "503"}
+    assert wanted <= set(operation["responses"])
+    if "requestBody" in operation:
+        assert {"413", "415"} <= set(operation["responses"])
+    for status, response in operation["responses"].items():
+        if status >= "400":
+            assert response == {"$ref": f"#/components/responses/Problem{status}"}, f"{status} of {path}"
+
+
+def test_every_operation_but_the_open_ones_asks_for_a_token() -> None:
+    open_paths = {path for _, path, operation in OPERATIONS if not operation.get("security")}
+    assert open_paths == {"/livez", "/readyz", "/problems/{code}"}
+
+
+def test_problems_are_described_as_problem_json() -> None:
+    shared = DESCRIBED["components"]["responses"]
+    assert {tuple(response["content"]) for response in shared.values()} == {("application/problem+json",)}
