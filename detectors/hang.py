@@ -231,7 +231,7 @@ class HangDetector:
         nodes: tuple[NodeName, ...] = (),
         evidence: tuple[LogRef, ...] = (),
     ) -> Anomaly:
-        watch.is_confirmed = True
+        watch.confirmed(judgement)
         return self._anomaly(
             attempt, watch, judgement, now, tier=Tier.CONFIRMED, ranks=ranks, nodes=nodes, evidence=evidence
         )

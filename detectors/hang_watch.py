@@ -63,6 +63,7 @@ class Watch:
         self._gaps = 0
         self._longest_s = 0.0
         self._expected_s = 0.0
+        self._confirmed_after_s: float | None = None
 
     # -------------------------------------------------------------- what is seen
 
@@ -73,8 +74,19 @@ class Watch:
         return self._clock
 
     def inherit(self, before: Watch) -> None:
-        """Beliefs, not clocks: phases that were open and ranks that were behind died with that attempt."""
+        """Beliefs, not clocks: phases that were open and ranks that were behind died with that attempt.
+
+        A pause that was ended on our word alone may not have been a hang: the next attempt is given longer at
+        such a place, so that a job is not ended for ever by the evaluation that we can't see.
+        """
         self.pauses = before.pauses.carried()
+        if before._confirmed_after_s is not None:
+            self.pauses.learn(2.0 * before._confirmed_after_s, before._marks, before._step)
+
+    def confirmed(self, judgement: Judgement) -> None:
+        """Remember a verdict; `threshold_s` is set if nothing but time spoke for it."""
+        self.is_confirmed = True
+        self._confirmed_after_s = judgement.threshold_s
 
     def wrote(self, at: datetime) -> None:
         self._wrote = max(self._wrote, self._advanced(at))
@@ -170,9 +182,12 @@ class Watch:
         self._gaps += 1
         self._longest_s = max(self._longest_s, gap_s)
         is_compile = self._gaps <= _COMPILE_GAPS and not self._marks
-        if self._is_tainted or self.is_confirmed or is_compile:
+        if self._is_tainted or is_compile:
             return
-        self.pauses.learn(gap_s, self._marks, self._step)
+        # What was called a hang and ended by itself was a pause, but a fault may have had its part in it.
+        known_s = self._confirmed_after_s
+        self.pauses.learn(gap_s if known_s is None else min(gap_s, 2.0 * known_s), self._marks, self._step)
+        self._confirmed_after_s = None
 
     def _settle(self) -> None:
         self._marks = frozenset()
@@ -307,6 +322,7 @@ class Watch:
     _PLAIN = (
         "is_suspected", "is_confirmed", "is_held", "is_over", "_clock", "_began", "_progress", "_floor", "_wrote",
         "_ticked", "_step", "_unnamed_step", "_is_tainted", "_gaps", "_longest_s", "_expected_s",
+        "_confirmed_after_s",
     )  # fmt: skip
 
     def as_json(self) -> dict[str, Any]:

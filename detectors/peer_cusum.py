@@ -235,7 +235,7 @@ class PeerCusum:
             self._learn_job(r[some][calm[some]], self.last[some][calm[some]], 3 * job)
         moved = np.abs(r - self.last)
         moved = np.float32(0.8862) * np.minimum(moved, np.float32(5.66) * np.maximum(self.noise, np.float32(job)))
-        rate = np.float32(0.01)
+        rate: np.float32 | Floats = np.float32(0.01)
         if (self.reports < self.options.warmup).any():
             rate = np.where(self.reports < self.options.warmup, np.float32(0.1), rate)
         np.copyto(self.noise, self.noise + rate * (moved - self.noise), where=calm)

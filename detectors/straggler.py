@@ -62,6 +62,11 @@ class StragglerDetector:
         if track is not None and track.shape is not None and track.shape.workload is not None:
             self._learnt.keep(track.shape, track.learnt())
 
+    def bytes_per_rank(self, attempt: AttemptId) -> float:
+        """What an attempt's ranks take of memory, arrays that outlive a step; NaN for an unknown attempt."""
+        track = self._tracks.get(attempt)
+        return math.nan if track is None else track.nbytes / max(len(track.engine.ranks), 1)
+
     def _track(self, attempt: AttemptId) -> Track:
         track = self._tracks.get(attempt)
         if track is None:

@@ -52,6 +52,10 @@ class Track:
         self._placed = False
         self._ordered = None
 
+    @property
+    def nbytes(self) -> int:
+        return self.engine.nbytes + (0 if self._known is None else int(self._known[1].nbytes))
+
     def as_ranks(self, ranks: Sequence[int]) -> NDArray[np.int32]:
         """The ranks as an array; the same object as in the last batch costs nothing."""
         if self._known is None or not (

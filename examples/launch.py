@@ -86,6 +86,7 @@ class Launcher:
             "RELIGHT_RANK": str(rank),
             "RELIGHT_RESTART_COUNT": str(attempt),
             "PYTHONUNBUFFERED": "1",
+            "GLOO_SOCKET_IFNAME": "lo",
             "OMP_NUM_THREADS": "1",
             "OPENBLAS_NUM_THREADS": "1",
         }

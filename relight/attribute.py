@@ -149,11 +149,7 @@ def _standing(
         None,
     )
     killed = min(
-        (
-            e
-            for e in ordered
-            if e.failure == _KILLED and e.at is not None and e.captures.get("exit_code") is not None
-        ),
+        (e for e in ordered if e.failure == _KILLED and e.at is not None and e.captures.get("exit_code") is not None),
         key=lambda e: (e.at, e.order),
         default=None,
     )
@@ -174,9 +170,7 @@ def _standing(
         elif e.failure == _SIGTERM and is_step_ending:
             losers.append(_lost(e, "the scheduler sent it while it ended the step"))
         elif killed is not None and _is_echo(e, taxonomy) and _precedes(killed, e):
-            losers.append(
-                _lost(e, f"came after a worker was killed ({killed.where.file}:{killed.where.line})")
-            )
+            losers.append(_lost(e, f"came after a worker was killed ({killed.where.file}:{killed.where.line})"))
         elif order is not None and _is_after(e, order, taxonomy):
             losers.append(_lost(e, f"came after the order to end: {order.title}"))
         elif e.failure in _KILLS and e.signature != _STEP_ENDED and _ended_before(e, ordered):
@@ -242,11 +236,7 @@ def _answers_a_claim(e: Evidence, claims: Iterable[Evidence]) -> bool:
         c.failure not in STOP_ORDERS
         and (
             any(_precedes(c, o) for o in orders)
-            or (
-                e.failure == _SIGTERM
-                and c.failure not in _ECHOES
-                and not any(_precedes(o, c) for o in orders)
-            )
+            or (e.failure == _SIGTERM and c.failure not in _ECHOES and not any(_precedes(o, c) for o in orders))
         )
         for c in claims
     )
@@ -272,11 +262,7 @@ def _lost(e: Evidence, reason: str) -> Loser:
 def _status(winner: Evidence, claims: Sequence[Evidence], is_backed: bool) -> EvidenceStatus:
     if winner.role is Role.ROOT or winner.failure in STOP_ORDERS:
         return EvidenceStatus.ESTABLISHED
-    if (
-        winner.failure == _OOM_KILLED
-        and winner.stream.is_independent
-        and any(c.failure == _KILLED for c in claims)
-    ):
+    if winner.failure == _OOM_KILLED and winner.stream.is_independent and any(c.failure == _KILLED for c in claims):
         return EvidenceStatus.ESTABLISHED  # the limit was reached, and a process got SIGKILL: two witnesses
     others = {c.signature for c in claims if c.failure == winner.failure}
     if is_backed or len(others) > 1:
@@ -295,9 +281,7 @@ def _without_claim(
     ordered: Sequence[Evidence], taxonomy: Taxonomy, losers: list[Loser], facts: AttemptFacts
 ) -> Attribution:
     """No cause stands: healthy, or ended without saying why."""
-    backing = [
-        e for e in ordered if e.role is Role.CONFIRMATION and e.failure != NO_FAILURE and not e.is_survived
-    ]
+    backing = [e for e in ordered if e.role is Role.CONFIRMATION and e.failure != NO_FAILURE and not e.is_survived]
     if backing:
         root = min(backing, key=lambda e: (taxonomy[e.failure].depth, e.order))
         return Attribution(

@@ -116,9 +116,7 @@ def _writable(name: str, value: str) -> str:
     try:
         value.encode()
     except UnicodeEncodeError as why:
-        raise MalformedJson(
-            f"{name} {value!r} is no valid text; ids must be Unicode without surrogates"
-        ) from why
+        raise MalformedJson(f"{name} {value!r} is no valid text; ids must be Unicode without surrogates") from why
     return value
 
 

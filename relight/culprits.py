@@ -26,9 +26,7 @@ VICTIMS_REPORT = frozenset(
 )
 _ALL_RANKS_FAIL = frozenset(map(FailureName, ("time_limit", "preempted", "user_cancelled", "node_removed")))
 _KILLED = FailureName("killed_unconfirmed")
-_KILLS_WORKERS = frozenset(
-    map(FailureName, ("host_oom_killed", "host_oom_other_process", "node_memory_pressure"))
-)
+_KILLS_WORKERS = frozenset(map(FailureName, ("host_oom_killed", "host_oom_other_process", "node_memory_pressure")))
 # A value that the next all-reduce hands to everybody: once several ranks show it, none can be told from it.
 _SPREADS = frozenset({FailureName("nan_gradient")})
 _MAX_NODES = 64
@@ -52,9 +50,7 @@ def culprit_ranks(
             out.setdefault(rank)
     if not out and failure in _KILLS_WORKERS:
         # The kernel names a process, the launcher the rank that got the signal.
-        return tuple(
-            dict.fromkeys(r for c in claims if c.failure == _KILLED for r in _accused_ranks(c, rank_to_node))
-        )
+        return tuple(dict.fromkeys(r for c in claims if c.failure == _KILLED for r in _accused_ranks(c, rank_to_node)))
     return () if failure in _SPREADS and len(out) > 1 else tuple(out)
 
 

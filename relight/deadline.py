@@ -51,9 +51,7 @@ def overdue(
     return tuple(sorted(late, key=lambda h: (h.due_at(hard), h.attempt)))
 
 
-def next_due(
-    holds: Iterable[Hold], *, tag: str = HOLD_TAG, hard: timedelta = HARD_DEADLINE
-) -> datetime | None:
+def next_due(holds: Iterable[Hold], *, tag: str = HOLD_TAG, hard: timedelta = HARD_DEADLINE) -> datetime | None:
     """When the watchdog must look again at the latest; None while nothing of ours awaits a decision."""
     ours = (h.due_at(hard) for h in holds if h.tag == tag and h.purpose is HoldPurpose.DECIDING)
     return min(ours, default=None)

@@ -590,13 +590,9 @@ def from_json(said: Mapping[str, Any]) -> Event:
     kind, schema = said.get("kind"), said.get("schema")
     known = EVENT_TYPES.get(kind) if isinstance(kind, str) else None
     if known is None:
-        raise UnknownEvent(
-            f"unknown event kind {kind!r}; a newer Relight may have written it: upgrade to read it"
-        )
+        raise UnknownEvent(f"unknown event kind {kind!r}; a newer Relight may have written it: upgrade to read it")
     if not isinstance(schema, int) or isinstance(schema, bool) or schema < 1:
         raise MalformedJson(f"{kind}: need a schema number of at least 1, got {schema!r}")
     if schema > known.schema:
-        raise UnknownEvent(
-            f"{kind}: schema {schema} is newer than the {known.schema} known here; upgrade Relight"
-        )
+        raise UnknownEvent(f"{kind}: schema {schema} is newer than the {known.schema} known here; upgrade Relight")
     return decode(known, {name: value for name, value in said.items() if name not in ("kind", "schema")})

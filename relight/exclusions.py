@@ -153,11 +153,7 @@ def _accusation(
     if is_domain:
         own = set(facts.allocated_nodes)
         members = tuple(
-            sorted(
-                n
-                for n, domain in facts.domains.items()
-                if domain == facts.domains[node] and (not own or n in own)
-            )
+            sorted(n for n, domain in facts.domains.items() if domain == facts.domains[node] and (not own or n in own))
         ) or (node,)
     earlier = [w for s in group if s.node is not None for w in history.witnesses.get(s.node, ())]
     return Accusation(
@@ -165,9 +161,7 @@ def _accusation(
         members=members,
         score=first.score,
         is_independent=any(s.is_independent for s in group) or any(w.is_independent for w in earlier),
-        sources=tuple(
-            dict.fromkeys(w for s in group if s.node is not None for w in witnesses(s.node, group, history))
-        ),
+        sources=tuple(dict.fromkeys(w for s in group if s.node is not None for w in witnesses(s.node, group, history))),
         probability=max(history.suspicion.probability(n, at) for n in members),
         reason=first.reason or str(attribution.failure),
     )
@@ -240,9 +234,7 @@ def _is_hard(accusation: Accusation, attribution: Attribution) -> bool:
     return is_fact or accusation.probability >= CERTAIN
 
 
-def _exclusions(
-    accusation: Accusation, history: History, table: PolicyTable, at: datetime
-) -> Iterable[Exclusion]:
+def _exclusions(accusation: Accusation, history: History, table: PolicyTable, at: datetime) -> Iterable[Exclusion]:
     """Cluster scope takes several sources, one of them out of the user's reach; else the workload only."""
     is_witnessed = accusation.is_independent and len(accusation.sources) >= table.limits.cluster_witnesses
     for node in accusation.members:

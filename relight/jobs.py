@@ -195,7 +195,7 @@ class BatchScheduler(Protocol):
         """Earlier runs of a job, oldest first; None without accounting or without an answer."""
         ...
 
-    def clocks(self, now: datetime) -> SchedulerClocks:
+    def clocks(self) -> SchedulerClocks:
         """What is configured; all None if it can't be read."""
         ...
 

@@ -217,9 +217,7 @@ def _member(enum: type[StrEnum], value: Any) -> StrEnum:
     try:
         return enum(value)
     except ValueError as why:
-        raise MalformedJson(
-            f"{value!r} is no {enum.__name__}; choose from {[str(one) for one in enum]}"
-        ) from why
+        raise MalformedJson(f"{value!r} is no {enum.__name__}; choose from {[str(one) for one in enum]}") from why
 
 
 def _exactly(kind: type[T], value: Any) -> T:

@@ -42,9 +42,7 @@ def lowest_mode(modes: Iterable[Mode]) -> Mode:
     return min(modes, key=BOLDNESS.index, default=Mode.MONITOR)
 
 
-def decide(
-    attribution: Attribution, history: History, facts: Facts, table: PolicyTable, *, at: datetime
-) -> Verdict:
+def decide(attribution: Attribution, history: History, facts: Facts, table: PolicyTable, *, at: datetime) -> Verdict:
     """What to do about a failed attempt.
 
     The same arguments always give the same verdict. A restart is the answer wherever nothing forbids it;

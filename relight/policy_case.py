@@ -57,8 +57,7 @@ class Case:
     @property
     def is_unknown(self) -> bool:
         return self.claim.failure == CAUSE_NOT_IN_LOG or (
-            self.claim.evidence_status is EvidenceStatus.UNKNOWN
-            and self.claim.failure_class is FailureClass.UNKNOWN
+            self.claim.evidence_status is EvidenceStatus.UNKNOWN and self.claim.failure_class is FailureClass.UNKNOWN
         )
 
     @property
@@ -69,9 +68,7 @@ class Case:
     @property
     def is_breaking(self) -> bool:
         """The same failure in several workloads within minutes: a cause outside of them."""
-        return self.entry.counts and 0 < self.table.limits.breaker_workloads <= (
-            self.history.same_failure_workloads
-        )
+        return self.entry.counts and 0 < self.table.limits.breaker_workloads <= (self.history.same_failure_workloads)
 
     @property
     def has_too_little_time(self) -> bool:
@@ -124,9 +121,7 @@ class Case:
         by_node = self.entry.is_black_hole or self.entry.escalate_by == "node"
         entity = replace(suspect, gpu=None) if by_node else suspect
         own = self.after.times_accused(self.claim.failure, entity)
-        others = self.history.accused_elsewhere.get(
-            entity_key(self.claim.failure, suspect.node, entity.gpu), 0
-        )
+        others = self.history.accused_elsewhere.get(entity_key(self.claim.failure, suspect.node, entity.gpu), 0)
         if self.entry.is_black_hole:
             struck = max(others + 1, self.history.launch_failures.get(suspect.node, 0))
             return own >= settings.tries or struck >= settings.workloads
@@ -138,9 +133,7 @@ class Case:
         return (now or earlier) and len(witnesses(node, self.claim.suspects, self.history)) >= 2
 
 
-def open_case(
-    attribution: Attribution, history: History, facts: Facts, table: PolicyTable, *, at: datetime
-) -> Case:
+def open_case(attribution: Attribution, history: History, facts: Facts, table: PolicyTable, *, at: datetime) -> Case:
     """Put the facts in order: people, scheduler, node events, log; then look up the entry."""
     claim, said = _outranked(attribution, facts, table)
     entry = table.entry(claim.failure, claim.failure_class)
@@ -178,9 +171,7 @@ _ENDS = {
 }
 
 
-def _outranked(
-    attribution: Attribution, facts: Facts, table: PolicyTable
-) -> tuple[Attribution, tuple[str, ...]]:
+def _outranked(attribution: Attribution, facts: Facts, table: PolicyTable) -> tuple[Attribution, tuple[str, ...]]:
     """The attribution, or what the scheduler knows better."""
     if facts.state is None:
         return attribution, ()
@@ -235,8 +226,7 @@ def _respelled(claim: Attribution, facts: Facts) -> Attribution:
     """Node names as the scheduler spells them, so that one node is one node in every ledger."""
     own = {short_name(n): n for n in facts.allocated_nodes}
     suspects = tuple(
-        replace(s, node=own.get(short_name(s.node), s.node)) if s.node is not None else s
-        for s in claim.suspects
+        replace(s, node=own.get(short_name(s.node), s.node)) if s.node is not None else s for s in claim.suspects
     )
     return replace(claim, suspects=suspects) if suspects != claim.suspects else claim
 
@@ -258,9 +248,7 @@ def _distinct(nodes: Iterable[NodeName]) -> tuple[NodeName, ...]:
     return tuple(dict.fromkeys(nodes))
 
 
-def _progress(
-    claim: Attribution, entry: PolicyEntry, facts: Facts, table: PolicyTable
-) -> tuple[Progress, str]:
+def _progress(claim: Attribution, entry: PolicyEntry, facts: Facts, table: PolicyTable) -> tuple[Progress, str]:
     """Ledger of steps first, then the log; a start that failed at once proves no lack of progress."""
     quick = timedelta(seconds=table.black_hole.quick_s).total_seconds()
     if entry.is_black_hole and facts.runtime_s is not None and facts.runtime_s < quick:

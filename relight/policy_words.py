@@ -109,7 +109,7 @@ REASONS = {
     "already_satisfied": "the scheduler has already done it",
     "awaiting_approval": "a person has to approve it first",
     "breaker_open": "too much fails at once: nothing is done until a person looks",
-    "cannot_recover_without_change": "the log establishes a failure that comes back until code, data or configuration change",
+    "cannot_recover_without_change": "the log establishes a failure that returns until code, data or settings change",
     "deadline_passed_without_a_cause": "the deadline passed and no cause was found; the scheduler's own rule applies",
     "ended_without_any_progress": "it ended before it made any progress, and would again",
     "it_worked_before": "the same thing worked in an earlier attempt, so one more is worth it",

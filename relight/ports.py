@@ -140,9 +140,7 @@ class AuditLog(Protocol):
         """Record the event under `key`, or return what that key recorded first, unchanged."""
         ...
 
-    def read(
-        self, after: int = 0, limit: int = 1000, where: AuditFilter = EVERYTHING
-    ) -> tuple[StoredEvent, ...]:
+    def read(self, after: int = 0, limit: int = 1000, where: AuditFilter = EVERYTHING) -> tuple[StoredEvent, ...]:
         """At most `limit` events behind position `after`, in order."""
         ...
 

@@ -134,9 +134,7 @@ class Ledger:
             ever_progressed=True,
         )
 
-    def _accused(
-        self, attribution: Attribution, at: datetime
-    ) -> tuple[Mapping[str, int], Mapping[str, datetime]]:
+    def _accused(self, attribution: Attribution, at: datetime) -> tuple[Mapping[str, int], Mapping[str, datetime]]:
         fresh = {k: t for k, t in self.same_node_at.items() if abs(at - t) <= DAY}
         counts = {k: self.same_node[k] for k in fresh if k in self.same_node}
         keys = {

@@ -111,9 +111,7 @@ def _twice_on_one_port(scene: Scene) -> Refined | None:
 def _drained_for_it(scene: Scene) -> Refined | None:
     """A launch failure whose node the scheduler has drained leaves no doubt where it lies."""
     named = {c.captures.get("node") for c in scene.evidence if c.failure == scene.winner.failure}
-    files = {
-        c.where.file for c in scene.evidence if c.failure == scene.winner.failure and c.captures.get("node")
-    }
+    files = {c.where.file for c in scene.evidence if c.failure == scene.winner.failure and c.captures.get("node")}
     if len(files) < 2 or len(named - {None}) != 1:
         return None
     return Refined(
@@ -127,9 +125,7 @@ def _ce_storm(scene: Scene) -> Refined | None:
     lines = sum(c.count for c in scene.evidence if c.failure == scene.winner.failure)
     if lines >= CE_STORM_LINES:
         return None
-    return Refined(
-        failure=FailureName("none"), action=Action.CONTINUE, reason="a few corrected memory errors"
-    )
+    return Refined(failure=FailureName("none"), action=Action.CONTINUE, reason="a few corrected memory errors")
 
 
 def _peer_that_left(scene: Scene) -> Refined | None:

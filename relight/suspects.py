@@ -159,9 +159,7 @@ def shares_a_cause(
     )
 
 
-def _charged(
-    record: NodeRecord, weight: float, attempt: AttemptId, workload: WorkloadId, at: datetime
-) -> NodeRecord:
+def _charged(record: NodeRecord, weight: float, attempt: AttemptId, workload: WorkloadId, at: datetime) -> NodeRecord:
     gain = math.log((1.0 - weight) + weight * LEMON_PER_DAY / HEALTHY_PER_DAY)
     factor = min(record.aged(at) + min(gain, INCIDENT_CAP), TOTAL_CAP)
     return NodeRecord(

@@ -296,9 +296,7 @@ class NodeEvent:
     gpu: str | None = None
 
 
-Observation = (
-    LogLine | StepProgress | StepTiming | StepBatch | JobShape | Heartbeat | SchedulerState | NodeEvent
-)
+Observation = LogLine | StepProgress | StepTiming | StepBatch | JobShape | Heartbeat | SchedulerState | NodeEvent
 
 
 # ------------------------------------------------------------------ evidence and attribution

@@ -191,7 +191,7 @@ def build_application(settings: Settings, parts: Parts | None = None) -> Applica
         policies=policies,
         intake=Intake(journal, loop, settings.ingest),
         loop=loop,
-        metrics=Metrics(journal, lambda: rules.last_reload.is_good),
+        metrics=Metrics(journal, lambda: rules.last_reload.is_good, lambda: _size(settings.audit.path)),
         tokens=given.tokens or open_tokens(settings),
         rules_digest=lambda: rules.current.digest,
     )
@@ -387,3 +387,7 @@ def _version() -> str:
         return version("relight")
     except PackageNotFoundError:
         return "source tree"
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.is_file() else 0

@@ -88,7 +88,7 @@ class Recommend(Section):
     expire_after_s: Seconds = 900
     max_lease_s: Seconds = 600
     exclusion_ttl_s: Seconds = 86_400
-    sweep_every_s: Seconds = 5
+    sweep_every_s: Seconds = 1
 
     @model_validator(mode="after")
     def _expires_after_it_is_decided(self) -> Self:

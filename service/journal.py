@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime
@@ -62,6 +63,7 @@ class Journal:
         self.replayed = 0
         self.refused_at: datetime | None = None
         self.listeners: list[Callable[[Event], None]] = []
+        self.timers: list[Callable[[float], None]] = []
 
     def now(self) -> datetime:
         return self.clock.now()
@@ -83,12 +85,7 @@ class Journal:
         if not events:
             return ()
         with self.lock:
-            try:
-                positions = self.audit.append(events)
-            except AuditUnavailable:
-                self.refused_at = self.clock.now()
-                raise
-            self.refused_at = None
+            positions = self._durable(events)
             with self.view:
                 for position, event in zip(positions, events, strict=True):
                     self.state.apply(position, event)
@@ -96,4 +93,16 @@ class Journal:
         for listener in self.listeners:
             for event in events:
                 listener(event)
+        return positions
+
+    def _durable(self, events: tuple[Event, ...]) -> tuple[int, ...]:
+        begun = time.perf_counter()
+        try:
+            positions = self.audit.append(events)
+        except AuditUnavailable:
+            self.refused_at = self.clock.now()
+            raise
+        self.refused_at = None
+        for timer in self.timers:
+            timer(time.perf_counter() - begun)
         return positions

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
 import structlog
@@ -34,7 +34,9 @@ from service.verdicts import asked_anomaly
 log = structlog.get_logger(__name__)
 ATTRIBUTE_EVERY = timedelta(seconds=10)
 FORGET_AFTER = timedelta(hours=6)
+JUDGED_A_TICK = 50
 MAX_FAILURES = 5
+_NEVER = (datetime.min.replace(tzinfo=UTC), 0)
 _FAILED = frozenset({AttemptState.FAILED, AttemptState.NODE_FAILED, AttemptState.TIMED_OUT})
 _LOUD = frozenset({Severity.ERROR, Severity.CRITICAL})
 
@@ -100,11 +102,12 @@ class Loop:
             self._record(found)
 
     def observe_lines(self, attempt: AttemptId, lines: Sequence[LogLine]) -> None:
-        """Take in lines; the first claim is judged at once, later ones at most every ten seconds."""
+        """Take in lines; the first claim of an attempt is judged at once, what follows at the next tick."""
         self._collector.observe_lines(attempt, lines)
         for line in lines if self._detectors else ():
             self.observe(line)
-        self._judge(attempt, self._journal.now())
+        if attempt not in self._judged:
+            self._judge(attempt, self._journal.now())
 
     def place(self, attempt: AttemptRecord) -> None:
         """Tell the collector where ranks run and how the scheduler says it ended."""
@@ -142,8 +145,12 @@ class Loop:
         with self.lock:
             for detector in tuple(self._detectors):
                 self._record(self._guarded(detector, lambda d=detector: d.overdue(now), None))  # type: ignore[misc]
-            for attempt in self._collector.attempts():
-                self._judge(attempt, now)
+            waiting = sorted(self._collector.attempts(), key=lambda one: self._judged.get(one, _NEVER)[0])
+        judged = 0
+        for attempt in waiting:
+            with self.lock:  # given back in between: a batch that arrives must not wait for all of them
+                if judged < JUDGED_A_TICK and self._judge(attempt, now):
+                    judged += 1
                 self._forget_if_over(attempt, now)
 
     def run(self, stop: threading.Event, every_s: float, chores: Sequence[Callable[[], object]]) -> None:
@@ -158,15 +165,16 @@ class Loop:
 
     # -------------------------------------------------------------- inside
 
-    def _judge(self, attempt: AttemptId, now: datetime, *, is_forced: bool = False) -> None:
+    def _judge(self, attempt: AttemptId, now: datetime, *, is_forced: bool = False) -> bool:
+        """True if the attempt was looked at: that costs too much to do for every line."""
         if self._advisor is None or attempt not in self._journal.state.attempts:
-            return
+            return False
         matched = self._collector.matched(attempt)
         before = self._judged.get(attempt)
         if not is_forced:
             is_quiet = matched == (before[1] if before else 0)
             if is_quiet or (before is not None and now - before[0] < ATTRIBUTE_EVERY):
-                return
+                return False
         said = self._collector.attribution(attempt)[0]
         self._judged[attempt] = (now, matched)
         is_loud = said.failure != NO_FAILURE and said.root is not None and said.root.severity in _LOUD
@@ -174,6 +182,7 @@ class Loop:
         if anomaly is None and is_forced:
             anomaly = asked_anomaly(self._journal.state.attempts[attempt], said, now)
         self._advisor.attribute(attempt, anomaly)
+        return True
 
     def _forget_if_over(self, attempt: AttemptId, now: datetime) -> None:
         known = self._journal.state.attempts.get(attempt)

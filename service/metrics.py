@@ -25,9 +25,10 @@ _LATENCIES = (0.01, 0.05, 0.1, 0.5, 1, 2, 5, 10, 30, 60, 120, 300, 900)
 class Metrics:
     """Counts what is recorded, and reads the state when asked; one registry for each application."""
 
-    def __init__(self, journal: Journal, are_rules_good: Callable[[], bool]) -> None:
+    def __init__(self, journal: Journal, are_rules_good: Callable[[], bool], store_bytes: Callable[[], int]) -> None:
         self._journal = journal
         self._are_rules_good = are_rules_good
+        self._store_bytes = store_bytes
         self.registry = CollectorRegistry()
         counter, histogram, gauge = self._makers()
         self.records = counter("relight_ingest_records", "Records by path and outcome", ["source", "outcome"])
@@ -42,10 +43,13 @@ class Metrics:
         self._circuit = gauge("relight_circuit_open", "1 while a breaker holds a cluster in monitor mode")
         self._rules = gauge("relight_rules_last_reload_successful", "1 if the newest rules are in force")
         self._chain = gauge("relight_audit_chain_length", "Events in the audit log")
-        self.commit = histogram("relight_audit_fsync_seconds", "From an append to its being durable")
+        commit = histogram("relight_audit_fsync_seconds", "From an append to its being durable")
+        self._store = gauge("relight_store_bytes", "Size of the audit log on disk; 0 for one in memory")
+        self.skew = gauge("relight_clock_skew_seconds", "Our clock minus that of the last observer")
         self._head = Info("relight_audit_head", "The last hash of the chain", registry=self.registry)
         self._model = gauge("relight_model_info", "Models in force", ["version", "sha"])
         journal.listeners.append(self.recorded)
+        journal.timers.append(commit.observe)
 
     def recorded(self, event: Event) -> None:
         """Called for every event once it is durable."""
@@ -76,6 +80,7 @@ class Metrics:
         self._circuit.set(any(entry.actor == BREAKER for entry in modes))
         self._rules.set(self._are_rules_good())
         self._chain.set(head.position)
+        self._store.set(self._store_bytes())
         self._head.info({"hash": head.hash, "position": str(head.position)})
         return generate_latest(self.registry)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -30,6 +30,8 @@ from service.journal import Journal
 from service.loop import Loop
 from service.records import AttemptRecord
 from service.refusals import Refused
+
+_Place = tuple[AttemptId, str]
 
 
 class Fate(StrEnum):
@@ -71,7 +73,7 @@ class Intake:
         window = timedelta(seconds=settings.dedup_window_s)
         self._signals = SeenLately(window, settings.dedup_keys)
         self._lines = SeenLately(window, settings.dedup_keys)
-        self._numbers: dict[tuple[AttemptId, str], int] = {}
+        self._numbers: dict[_Place, int] = {}
 
     # -------------------------------------------------------------- attempts
 
@@ -124,8 +126,10 @@ class Intake:
                     self.put_attempt(_restated(state.attempts[seen.attempt].seen, seen, now))
                     continue
                 case LogLine() as seen:
-                    line = seen if seen.number > 0 else self._numbered(seen)
-                    self._loop.observe_lines(line.attempt, [line])
+                    place = (seen.attempt, seen.file)
+                    number = seen.number if seen.number > 0 else self._numbers.get(place, 0) + 1
+                    self._numbers[place] = max(number, self._numbers.get(place, 0))
+                    self._loop.observe_lines(seen.attempt, [replace(seen, number=number)])
                     continue
                 case StepProgress(is_completed=True) as seen:
                     attempt = state.attempts[seen.attempt]
@@ -138,24 +142,22 @@ class Intake:
     # -------------------------------------------------------------- log lines
 
     def accept_lines(self, lines: Sequence[LogLine], batch: bytes, source: str, actor: str) -> tuple[int, int]:
-        """How many lines were new and how many were seen before.
+        """How many lines were new, and how many are behind what was seen of their file already.
 
         A line is told from its repetition by its number in the file, else by its time; lines with neither
         are told apart by their batch alone, since a program may print the same words twice.
         """
         with self._loop.lock:
             now = self._journal.now()
-            fresh, keys = self._unseen(lines, batch)
-            by_attempt: dict[AttemptId, list[LogLine]] = {}
-            for line in fresh:
-                by_attempt.setdefault(line.attempt, []).append(line)
+            fresh = _Fresh(self._lines, self._numbers)
+            fresh.take(lines, batch)
             state = self._journal.state
             events = [
                 SignalAccepted(
                     at=now,
                     source=source,
                     accepted=len(own),
-                    duplicates=len(lines) - len(fresh) if index == 0 else 0,
+                    duplicates=len(lines) - fresh.count if index == 0 else 0,
                     digest=batch.hex(),
                     attempt=attempt,
                     workload=state.attempts[attempt].seen.workload,
@@ -163,34 +165,67 @@ class Intake:
                     actor=actor,
                     counts={"lines": len(own)},
                 )
-                for index, (attempt, own) in enumerate(by_attempt.items())
+                for index, (attempt, own) in enumerate(fresh.by_attempt.items())
             ]
             self._journal.record(*events)
-            for key in keys:
+            self._numbers.update(fresh.numbers)
+            for key in fresh.keys:
                 self._lines.add(key, now)
-            for attempt, own in by_attempt.items():
+            for attempt, own in fresh.by_attempt.items():
                 self._loop.observe_lines(attempt, own)
-            return len(fresh), len(lines) - len(fresh)
+            return fresh.count, len(lines) - fresh.count
 
-    def _unseen(self, lines: Sequence[LogLine], batch: bytes) -> tuple[list[LogLine], set[bytes]]:
+
+class _Fresh:
+    """The lines of a batch that were not seen before; what it learns counts only once it is on record."""
+
+    def __init__(self, seen: SeenLately, numbers: Mapping[_Place, int]) -> None:
+        self._seen = seen
+        self._known = numbers
+        self.numbers: dict[_Place, int] = {}
+        self.keys: set[bytes] = set()
+        self.by_attempt: dict[AttemptId, list[LogLine]] = {}
+        self.count = 0
+
+    def take(self, lines: Sequence[LogLine], batch: bytes) -> None:
         whole = b"batch" + batch
-        is_repeated = whole in self._lines
-        fresh, keys = list[LogLine](), {whole}
+        is_repeated = whole in self._seen
+        self.keys.add(whole)
         for line in lines:
-            key = _line_key(line)
-            if key is None:
-                if not is_repeated:
-                    fresh.append(self._numbered(line))
-            elif key not in self._lines and key not in keys:
-                keys.add(key)
-                fresh.append(line if line.number > 0 else self._numbered(line))
-        return fresh, keys
+            if line.number > 0:
+                self._take_numbered(line)
+            elif line.at is not None:
+                self._take_timed(line)
+            elif not is_repeated:
+                self._keep(line)
 
-    def _numbered(self, line: LogLine) -> LogLine:
+    def _take_numbered(self, line: LogLine) -> None:
+        place = (line.attempt, line.file)
+        if line.number > self._highest(place):
+            self.numbers[place] = line.number
+            self._add(line)
+
+    def _take_timed(self, line: LogLine) -> None:
+        who = (str(line.node), str(line.rank))
+        at = line.at.isoformat() if line.at is not None else ""
+        key = _key(line.attempt, line.file, *who, at, line.text)
+        if key not in self._seen and key not in self.keys:
+            self.keys.add(key)
+            self._keep(line)
+
+    def _keep(self, line: LogLine) -> None:
         """Lines that come without a number are counted as they arrive."""
         place = (line.attempt, line.file)
-        self._numbers[place] = self._numbers.get(place, 0) + 1
-        return replace(line, number=self._numbers[place])
+        self.numbers[place] = self._highest(place) + 1
+        self._add(replace(line, number=self.numbers[place]))
+
+    def _highest(self, place: _Place) -> int:
+        found = self.numbers.get(place)
+        return self._known.get(place, 0) if found is None else found
+
+    def _add(self, line: LogLine) -> None:
+        self.by_attempt.setdefault(line.attempt, []).append(line)
+        self.count += 1
 
 
 def _observed_at(seen: AttemptObserved) -> datetime:
@@ -225,15 +260,6 @@ def _content(seen: AttemptObserved) -> tuple[object, ...]:
 
 def _key(*parts: str) -> bytes:
     return hashlib.sha256("\0".join(parts).encode("utf-8", "surrogatepass")).digest()
-
-
-def _line_key(line: LogLine) -> bytes | None:
-    if line.number > 0:
-        return _key("n", line.attempt, line.file, str(line.number))
-    if line.at is not None:
-        who = (str(line.node), str(line.rank))
-        return _key("t", line.attempt, line.file, *who, line.at.isoformat(), line.text)
-    return None
 
 
 def _summaries(fresh: Sequence[Signal], verdicts: Sequence[ItemFate], now: datetime, actor: str) -> list[Event]:

@@ -13,7 +13,6 @@ from relight.events import (
     AttributionMade,
     AuditRepaired,
     DetectorFailed,
-    Disposition,
     Event,
     ExclusionAdded,
     ExclusionExpired,
@@ -21,7 +20,6 @@ from relight.events import (
     FeedbackGiven,
     IncidentAdvanced,
     IncidentOpened,
-    MilestonePhase,
     MilestoneRecorded,
     ModeChanged,
     ModelPromoted,
@@ -44,11 +42,11 @@ from relight.events import (
 from relight.incidents import IncidentState, RecommendationState
 from relight.types import AttemptId, ClusterId, IncidentId, Mode, NodeName, RecommendationId, WorkloadId
 from service.past import Past
+from service.recommendation_fold import AboutRecommendation, advanced
 from service.records import (
     AnomalyRecord,
     AttemptRecord,
     AttributionRecord,
-    Claim,
     Counted,
     ExclusionKey,
     ExclusionRecord,
@@ -58,13 +56,6 @@ from service.records import (
     RecommendationRecord,
     RequestRecord,
 )
-
-_REPORTED = {
-    Disposition.PENDING: RecommendationState.ACTING,
-    Disposition.CONVERGED: RecommendationState.CONVERGED,
-    Disposition.ABANDONED: RecommendationState.ABANDONED,
-    Disposition.FAILED: RecommendationState.FAILED,
-}
 
 
 def exclusion_key(cluster: ClusterId, scope: str, workload: WorkloadId | None, node: NodeName) -> ExclusionKey:
@@ -271,19 +262,12 @@ class Projection:
     def _advance(
         self,
         position: int,
-        event: RecommendationApproved
-        | RecommendationRejected
-        | RecommendationClaimed
-        | RecommendationSuperseded
-        | RecommendationExpired
-        | ReconciliationReported
-        | MilestoneRecorded
-        | FeedbackGiven,
+        event: AboutRecommendation,
     ) -> None:
         known = self.recommendations.get(event.recommendation)
         if known is None:
             return
-        self.recommendations[known.id] = replace(_advanced(known, event), revision=position)
+        self.recommendations[known.id] = replace(advanced(known, event), revision=position)
         if isinstance(event, MilestoneRecorded):
             self.milestone_keys[event.recommendation, event.idempotency_key] = event
 
@@ -329,43 +313,3 @@ def _furthest(known: int | None, said: object) -> int | None:
     if not isinstance(said, int) or isinstance(said, bool):
         return known
     return said if known is None else max(known, said)
-
-
-def _advanced(
-    known: RecommendationRecord,
-    event: RecommendationApproved
-    | RecommendationRejected
-    | RecommendationClaimed
-    | RecommendationSuperseded
-    | RecommendationExpired
-    | ReconciliationReported
-    | MilestoneRecorded
-    | FeedbackGiven,
-) -> RecommendationRecord:
-    match event:
-        case RecommendationApproved():
-            return replace(known, state=RecommendationState.APPROVED, approved=event)
-        case RecommendationRejected():
-            return replace(known, state=RecommendationState.REJECTED, rejected=event)
-        case RecommendationClaimed():
-            acting = known.state is RecommendationState.ACTING
-            claim = Claim(
-                controller=event.actor, generation=event.generation,
-                lease_expires_at=event.lease_expires_at, token_sha256=event.claim_token_sha256,
-            )  # fmt: skip
-            return replace(known, claim=claim, state=known.state if acting else RecommendationState.CLAIMED)
-        case RecommendationSuperseded():
-            state = RecommendationState.SUPERSEDED
-            return replace(known, state=state, superseded_by=event.superseded_by)
-        case RecommendationExpired():
-            return replace(known, state=RecommendationState.EXPIRED)
-        case ReconciliationReported():
-            return replace(known, state=_REPORTED[event.disposition], reconciliation=event)
-        case MilestoneRecorded():
-            begins = event.phase is MilestonePhase.INTENT and known.state is RecommendationState.CLAIMED
-            state = RecommendationState.ACTING if begins else known.state
-            return replace(known, state=state, milestones=(*known.milestones, event))
-        case FeedbackGiven():
-            return replace(known, feedback=(*known.feedback, event))
-        case _ as unhandled:
-            assert_never(unhandled)

@@ -19,6 +19,7 @@ class LightningHooks:
         self._reporter = reporter if reporter is not None else Reporter.from_env()
         self._is_open = False
         self._begun_at = 0
+        self._saving: int | None = None
         self._unmark: Callable[[], None] = lambda: None
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:  # noqa: ARG002 -- the framework's names
@@ -31,6 +32,7 @@ class LightningHooks:
         batch: Any,  # noqa: ARG002
         batch_idx: int,  # noqa: ARG002
     ) -> None:
+        self._saved()
         if not self._is_open:
             self._is_open = True
             self._begun_at = trainer.global_step
@@ -50,18 +52,39 @@ class LightningHooks:
             self._reporter.step(step).__exit__(None, None, None)
 
     def on_save_checkpoint(self, trainer: Any, pl_module: Any, checkpoint: Any) -> None:  # noqa: ARG002
-        """Called while the state is gathered, before it is written: so a checkpoint has only begun here."""
-        self._reporter.progress(checkpoint_step=trainer.global_step, kind="started")
+        """The state is gathered here and written before the loop goes on, unless in the background.
+
+        Lightning has no hook for a background write that ended, so of such checkpoints nothing is said.
+        """
+        writer = getattr(trainer.strategy, "checkpoint_io", None)
+        if "Async" not in type(writer).__name__:
+            self._saving = trainer.global_step
+            self._reporter.progress(checkpoint_step=self._saving, kind="started")
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:  # noqa: ARG002
         self._finish()
 
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:  # noqa: ARG002
+        """Not the end: a last checkpoint may be written by a callback that comes after this one."""
+        self._take_off_mark()
+
+    def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:  # noqa: ARG002
+        self._saved()
         self._finish()
 
+    def _saved(self) -> None:
+        if self._saving is not None:
+            self._reporter.progress(checkpoint_step=self._saving)
+            self._saving = None
+
     def _finish(self) -> None:
-        self._unmark()
+        self._saving = None
+        self._take_off_mark()
         self._reporter.close()
+
+    def _take_off_mark(self) -> None:
+        unmark, self._unmark = self._unmark, lambda: None
+        unmark()
 
 
 def __getattr__(name: str) -> Any:

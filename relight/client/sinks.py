@@ -136,12 +136,13 @@ class FileSink:
 
     def _write(self, file: int, data: bytes) -> None:
         """All of `data` or, on a full disk, none of it: half a line would spoil the next one."""
-        before = os.fstat(file).st_size
+        before, written = os.fstat(file).st_size, 0
         try:
-            while data:
-                data = data[os.write(file, data) :]
+            while written < len(data):
+                written += os.write(file, data[written:])
         except OSError:
-            os.ftruncate(file, before)
+            if written:
+                os.ftruncate(file, before)
             raise
         if os.fstat(file).st_size >= self._max_bytes:
             self._path.replace(self._path.with_name(self._path.name + ".1"))

@@ -73,9 +73,7 @@ class MemoryAuditLog:
         self._positions[key] = record.position
         return Recorded(position=record.position, event=event)
 
-    def read(
-        self, after: int = 0, limit: int = 1000, where: AuditFilter = EVERYTHING
-    ) -> tuple[StoredEvent, ...]:
+    def read(self, after: int = 0, limit: int = 1000, where: AuditFilter = EVERYTHING) -> tuple[StoredEvent, ...]:
         self._refuse_if_closed()
         found = (record for record in self.records[after:] if matches(record, where))
         return tuple(record.stored() for _, record in zip(range(limit), found, strict=False))
@@ -122,14 +120,10 @@ def samples() -> tuple[Event, ...]:
         evidence=(LogRef(file="rank0.log", line=7),),
         summary="\x1b[31mred\x00 \ud83d half a pair, \u202e turned, 'quoted' \"twice\"\n",
     )
-    exclusion = Exclusion(
-        node=NodeName("node-7"), reason="XID 79", score=0.9, expires_at=NOON + timedelta(hours=24)
-    )
+    exclusion = Exclusion(node=NodeName("node-7"), reason="XID 79", score=0.9, expires_at=NOON + timedelta(hours=24))
     return (
         ServiceStarted(at=NOON, version="0.1.0", cluster=ClusterId("north"), loaded={"packs": ["nccl"]}),
-        AnomalyDetected(
-            at=NOON, anomaly=crash, workload=WorkloadId("job"), incident=IncidentId("incident-1")
-        ),
+        AnomalyDetected(at=NOON, anomaly=crash, workload=WorkloadId("job"), incident=IncidentId("incident-1")),
         ExclusionAdded(at=NOON, exclusion=exclusion, recommendation=RecommendationId("recommendation-1")),
         RecommendationApproved(
             at=NOON + timedelta(minutes=1),

@@ -6,7 +6,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
 
 _MAX_DEPTH = 12
@@ -36,20 +36,19 @@ class LogRoots:
                 raise ValueError(f"allowed log folder {str(root)!r} is relative; give an absolute path")
         self.roots = tuple(Path(os.path.normpath(root)) for root in given)
 
+    def check(self, path: str) -> None:
+        """Errors: PathRefused if the path is outside of the roots, whether or not the file exists."""
+        self._below(path)
+
     def open(self, path: str) -> int:
         """A descriptor of a regular file, for reading.
 
         Errors: PathRefused if the path is outside, passes a link, or is no regular file; FileNotFoundError
                 if it is not there (yet); OSError otherwise.
         """
-        root, parts = self._below(path)
-        folder = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        folder, name = self._folder(path)
         try:
-            for part in parts[:-1]:
-                inner = _opened(part, _FOLDER, folder, path)
-                os.close(folder)
-                folder = inner
-            descriptor = _opened(parts[-1], _FILE, folder, path)
+            descriptor = _opened(name, _FILE, folder, path)
         finally:
             os.close(folder)
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -57,7 +56,36 @@ class LogRoots:
             raise PathRefused(f"{path} is no regular file")
         return descriptor
 
+    def siblings(self, path: str) -> tuple[str, ...]:
+        """The files beside a path whose names begin with its own: where a rotated log may have gone."""
+        try:
+            folder, name = self._folder(path)
+        except FileNotFoundError:
+            return ()
+        try:
+            with os.scandir(folder) as entries:
+                names = [
+                    e.name for e in entries
+                    if e.name != name and e.name.startswith(name) and e.is_file(follow_symlinks=False)
+                ]  # fmt: skip
+        finally:
+            os.close(folder)
+        return tuple(str(PurePosixPath(path).with_name(other)) for other in sorted(names))
+
+    def _folder(self, path: str) -> tuple[int, str]:
+        """The folder of a path, opened component by component, and the last name."""
+        root, parts = self._below(path)
+        folder = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        for part in parts[:-1]:
+            try:
+                inner = _opened(part, _FOLDER, folder, path)
+            finally:
+                os.close(folder)
+            folder = inner
+        return folder, parts[-1]
+
     def _below(self, path: str) -> tuple[Path, tuple[str, ...]]:
+        """The root that holds a path, and the names below it. Errors: PathRefused."""
         if "\0" in path or not path.startswith("/"):
             raise PathRefused(f"{path!r} is no absolute path")
         pure = PurePosixPath(path)
@@ -71,22 +99,6 @@ class LogRoots:
                 return root, parts
         allowed = ", ".join(map(str, self.roots))
         raise PathRefused(f"{path} is outside of the allowed log folders ({allowed})")
-
-    def siblings(self, path: str) -> Iterator[tuple[str, int]]:
-        """Names and inodes beside a file that share its stem: where a rotated one may have gone."""
-        root, parts = self._below(path)
-        folder = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            for part in parts[:-1]:
-                inner = _opened(part, _FOLDER, folder, path)
-                os.close(folder)
-                folder = inner
-            with os.scandir(folder) as entries:
-                for entry in entries:
-                    if entry.name.startswith(parts[-1]) and entry.is_file(follow_symlinks=False):
-                        yield str(PurePosixPath(path).with_name(entry.name)), entry.inode()
-        finally:
-            os.close(folder)
 
 
 def _opened(part: str, flags: int, folder: int, path: str) -> int:

@@ -1,27 +1,21 @@
 # Copyright The Relight authors. SPDX-License-Identifier: Apache-2.0
-"""Follows the logs of running jobs by polling, and never loses or doubles a line over a restart."""
+"""Follows the logs of running jobs by polling, and neither loses nor doubles a line over a restart."""
 
 from __future__ import annotations
 
-import hashlib
 import os
-import re
-import zlib
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 
 from relight.types import AttemptId, LogLine, NodeName, Rank, Stream
-from service.adapters.log_cursor import HEAD_BYTES, Cursor, CursorStore
+from service.adapters.log_cursor import Cursor, CursorStore, cursor_of, is_same, with_longer_head
+from service.adapters.log_pieces import lines_of, unpacked
 from service.adapters.log_roots import LogRoots, PathRefused
 
-MAX_LINE_BYTES = 64_000
 BYTES_PER_TICK = 1 << 20
-SPLIT_MARK = " […line continues]"
+BYTES_IN_FLIGHT = 16 << 20
 PARTIAL_AFTER_S = 30.0
-_CHUNK = 1 << 16
-_GZIP_MAGIC = b"\x1f\x8b"
-_REWRITE_SHAPE = re.compile(rb"[\d.:%,?-]+|[#=>\s|]+|\xe2[\x94-\x96].")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,38 +29,38 @@ class Followed:
     rank: Rank | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Batch:
-    """Lines of one attempt, and the places to remember once they are durable."""
-
-    attempt: AttemptId
-    lines: tuple[LogLine, ...]
-    cursors: tuple[Cursor, ...]
-
-
 @dataclass(slots=True)
-class _Open:
+class _File:
     """One followed file between two ticks."""
 
     log: Followed
     cursor: Cursor | None = None
-    older: list[str] = field(default_factory=list)
-    refused: str = ""
-    grown_at: datetime | None = None
+    trouble: str = ""
     size: int = -1
+    grown_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Take:
+    """What one look at a file brought: lines, the place behind them, and whether more waits."""
+
+    file: _File
+    lines: tuple[LogLine, ...]
+    before: Cursor
+    after: Cursor
+    has_more: bool
 
 
 class LogTail:
     """Polls files, since no notification tells of writes made on another host.
 
-    `tick` reads what is new and hands each attempt's lines to `deliver`, which returns once they are durable;
-    only then are the cursors stored. If it raises, or if we die in between, the same lines are read again with
-    the same file and number, by which a receiver knows them: nothing is lost, nothing counts twice.
+    A tick reads what is new, stores how far it is about to deliver, hands each file's lines to `deliver`, which
+    returns once they are durable, and only then stores them as done. If we die or `deliver` raises in between,
+    exactly the same lines come again, with the same file and number, by which a receiver knows them.
 
     Shapes: at most `bytes_per_tick` of a file in a tick; lines longer than 64,000 bytes come in marked parts.
-    Units:  bytes; `LogLine.number` counts the lines delivered of one file identity, rewrites of a progress
-            bar included (of those that look alike only the last is delivered).
-    Errors: what `deliver` and the cursor store raise; a file that can't be read is noted in `troubles`.
+    Units:  bytes; `LogLine.number` counts the lines delivered of a path, over rotations too.
+    Errors: what `deliver` and the store raise; a file that can't be read is noted in `troubles`.
     """
 
     def __init__(
@@ -80,32 +74,32 @@ class LogTail:
         self._roots, self._store, self._deliver = roots, store, deliver
         self._bytes_per_tick = bytes_per_tick
         self._known = store.load()
-        self._files: dict[str, _Open] = {}
+        self._files: dict[str, _File] = {}
         self._behind_since: datetime | None = None
 
     # -------------------------------------------------------------- what is followed
 
     def follow(self, log: Followed) -> None:
-        """Begin or go on with a file. Errors: PathRefused if it lies outside of the allowed folders."""
+        """Begin or go on with a file, which need not exist yet. Errors: PathRefused if it is not allowed."""
         self._roots.check(log.path)
         if log.path not in self._files:
-            known = [c for c in self._known.values() if c.path == log.path and not c.is_finished]
-            self._files[log.path] = _Open(log, known[-1] if known else None)
+            own = [c for c in self._known.values() if c.path == log.path and not c.is_finished]
+            self._files[log.path] = _File(log, own[-1] if own else None)
 
     def unfollow(self, attempt: AttemptId) -> None:
         """Let go of a finished attempt's files and forget their places."""
-        for path in [p for p, f in self._files.items() if f.log.attempt == attempt]:
-            del self._files[path]
-            self._known = {key: c for key, c in self._known.items() if c.path != path}
+        gone = {path for path, file in self._files.items() if file.log.attempt == attempt}
+        self._files = {path: file for path, file in self._files.items() if path not in gone}
+        self._known = {key: c for key, c in self._known.items() if c.path not in gone}
         self._store.save(self._known.values())
 
     @property
     def troubles(self) -> dict[str, str]:
         """Files that can't be read now, and why: their silence says nothing."""
-        return {path: file.refused for path, file in self._files.items() if file.refused}
+        return {path: file.trouble for path, file in self._files.items() if file.trouble}
 
     def lag_s(self, now: datetime) -> float:
-        """Since when more was waiting in the files than was read."""
+        """For how long more has been waiting in the files than was read."""
         return (now - self._behind_since).total_seconds() if self._behind_since is not None else 0.0
 
     # -------------------------------------------------------------- one tick
@@ -113,87 +107,134 @@ class LogTail:
     def tick(self, now: datetime) -> int:
         """Read, deliver, remember; returns how many lines were delivered."""
         delivered, is_behind = 0, False
-        for file in list(self._files.values()):
-            batch, has_more = self._read(file, now)
-            is_behind = is_behind or has_more
-            if batch is None:
-                continue
-            if batch.lines:
-                self._deliver(batch.attempt, batch.lines)
-                delivered += len(batch.lines)
-            self._remember(file, batch.cursors)
+        for takes in self._groups(now):
+            delivered += self._commit(takes)
+            is_behind = is_behind or any(take.has_more for take in takes)
         self._behind_since = (self._behind_since or now) if is_behind else None
         return delivered
 
-    def _remember(self, file: _Open, cursors: Iterable[Cursor]) -> None:
+    def _groups(self, now: datetime) -> Iterator[list[_Take]]:
+        """Files together, so that many share one write to disk, but never too much text at once."""
+        group: list[_Take] = []
+        size = 0
+        for file in list(self._files.values()):
+            take = self._take(file, now)
+            if take is None:
+                continue
+            group.append(take)
+            size += take.after.offset - take.before.offset
+            if size >= BYTES_IN_FLIGHT:
+                yield group
+                group, size = [], 0
+        if group:
+            yield group
+
+    def _commit(self, takes: Sequence[_Take]) -> int:
+        self._store_all(take.before for take in takes)
+        for take in takes:
+            take.file.cursor = take.before
+        for take in takes:
+            if take.lines:
+                self._deliver(take.file.log.attempt, take.lines)
+        self._store_all(take.after for take in takes)
+        for take in takes:
+            take.file.cursor = None if take.after.is_finished else take.after
+        return sum(len(take.lines) for take in takes)
+
+    def _store_all(self, cursors: Iterable[Cursor]) -> None:
         for cursor in cursors:
+            if cursor.is_finished:  # only the newest of a path's finished files is needed, for its number
+                finished = [k for k, c in self._known.items() if c.path == cursor.path and c.is_finished]
+                for key in finished:
+                    del self._known[key]
             self._known[cursor.key] = cursor
-            file.cursor = None if cursor.is_finished else cursor
         self._store.save(self._known.values())
 
-    def _read(self, file: _Open, now: datetime) -> tuple[Batch | None, bool]:
+    # -------------------------------------------------------------- one file
+
+    def _take(self, file: _File, now: datetime) -> _Take | None:
         try:
             descriptor = self._opened(file)
         except FileNotFoundError:
-            file.refused = "not there"
-            return None, False
+            file.trouble = "not there"
+            return None
         except (PathRefused, OSError) as why:
-            file.refused = str(why)
-            return None, False
+            file.trouble = str(why)
+            return None
         try:
-            return self._read_open(file, descriptor, now)
-        except OSError as why:  # a stale handle of a network file system: try again at the next tick
-            file.refused = str(why)
-            return None, False
+            return self._read(file, descriptor, now)
+        except OSError as why:  # a stale handle of a network file system: the next tick opens it anew
+            file.trouble = str(why)
+            return None
         finally:
             os.close(descriptor)
 
-    def _opened(self, file: _Open) -> int:
+    def _opened(self, file: _File) -> int:
         """The file that our cursor speaks of, even under another name; else what bears the name now."""
-        descriptor = self._roots.open(file.log.path)
-        file.refused = ""
         cursor = file.cursor
-        if cursor is None or _is_same(cursor, descriptor):
+        descriptor = self._roots.open(file.log.path) if cursor is None else self._current_or_rotated(file, cursor)
+        file.trouble = ""
+        return descriptor
+
+    def _current_or_rotated(self, file: _File, cursor: Cursor) -> int:
+        try:
+            descriptor = self._roots.open(cursor.path)
+        except FileNotFoundError:
+            rotated = self._rotated(file, cursor)
+            if rotated is None:
+                raise
+            return rotated
+        if is_same(cursor, descriptor):
             return descriptor
-        rotated = self._rotated(cursor)
+        rotated = self._rotated(file, cursor)
         if rotated is not None:
             os.close(descriptor)
             return rotated
-        file.cursor = None  # truncated, replaced, or gone with its last lines: begin anew
+        file.cursor = None  # truncated, or replaced and its last lines gone: begin anew
         return descriptor
 
-    def _rotated(self, cursor: Cursor) -> int | None:
-        """Our file under its new name, for its last lines."""
-        for path, inode in self._roots.siblings(cursor.path):
-            if inode != cursor.inode or path == cursor.path:
-                continue
+    def _rotated(self, file: _File, cursor: Cursor) -> int | None:
+        """Our file under its new name, perhaps packed meanwhile, for its last lines."""
+        for path in self._roots.siblings(cursor.path):
             try:
                 descriptor = self._roots.open(path)
             except (PathRefused, OSError):
                 continue
-            if _is_same(cursor, descriptor):
+            if is_same(cursor, descriptor):
+                return descriptor
+            packed = cursor.packed_as(descriptor, unpacked) if path.endswith(".gz") else None
+            if packed is not None:
+                self._known.pop(cursor.key, None)
+                file.cursor = packed
                 return descriptor
             os.close(descriptor)
         return None
 
-    def _read_open(self, file: _Open, descriptor: int, now: datetime) -> tuple[Batch | None, bool]:
-        status = os.fstat(descriptor)
-        cursor = file.cursor or self._begun(file.log.path, descriptor, status)
-        is_current = self._is_named(file.log.path, status)
-        data = _contents(descriptor, cursor, self._bytes_per_tick)
-        if status.st_size != file.size or file.grown_at is None:
-            file.size, file.grown_at = status.st_size, now
-        is_at_end = len(data) < self._bytes_per_tick
-        is_quiet = is_at_end and (now - file.grown_at).total_seconds() >= PARTIAL_AFTER_S
-        pieces, used = _lines(data, is_complete=is_at_end and (not is_current or is_quiet))
-        lines = tuple(_line(file.log, cursor.number + i, text) for i, text in enumerate(pieces, 1))
-        is_finished = is_at_end and not is_current
-        moved = _headed(cursor, descriptor).moved(cursor.offset + used, cursor.number + len(lines), is_finished=is_finished)
-        if moved == cursor and file.cursor is not None:
-            return None, False
-        return Batch(file.log.attempt, lines, (moved,)), not is_at_end or is_finished
+    def _read(self, file: _File, descriptor: int, now: datetime) -> _Take | None:
+        size = os.fstat(descriptor).st_size
+        cursor = file.cursor or self._begun(file.log.path, descriptor)
+        if cursor.is_compressed and size == file.size and cursor.is_drained:
+            return None
+        if size != file.size or file.grown_at is None:
+            file.size, file.grown_at = size, now
+        is_current = self._is_named(file.log.path, cursor)
+        limit = cursor.pending or self._bytes_per_tick
+        data = _contents(descriptor, cursor, limit)
+        is_at_end = len(data) < limit
+        is_quiet = (now - file.grown_at).total_seconds() >= PARTIAL_AFTER_S
+        is_complete = cursor.is_pending_complete if cursor.pending else is_at_end and (is_quiet or not is_current)
+        texts, used = lines_of(data, is_complete=is_complete)
+        is_finished = is_at_end and not is_current and not cursor.pending
+        if used == 0 and not is_finished and cursor.key in self._known:
+            return None
+        fresh = with_longer_head(cursor, descriptor)
+        after = fresh.done(used, len(texts), is_finished=is_finished, is_drained=is_at_end)
+        lines = tuple(_line(file.log, cursor.number + i, text) for i, text in enumerate(texts, 1))
+        before = fresh.about_to_deliver(used, is_complete=is_complete)
+        return _Take(file, lines, before, after, has_more=not is_at_end or is_finished)
 
-    def _is_named(self, path: str, status: os.stat_result) -> bool:
+    def _is_named(self, path: str, cursor: Cursor) -> bool:
+        """False once another file, or none, bears the name."""
         try:
             descriptor = self._roots.open(path)
         except (PathRefused, OSError):
@@ -202,131 +243,21 @@ class LogTail:
             named = os.fstat(descriptor)
         finally:
             os.close(descriptor)
-        return (named.st_dev, named.st_ino) == (status.st_dev, status.st_ino)
+        return (named.st_dev, named.st_ino) == (cursor.device, cursor.inode)
 
-    def _begun(self, path: str, descriptor: int, status: os.stat_result) -> Cursor:
-        head = os.pread(descriptor, HEAD_BYTES, 0)
-        key = f"{status.st_dev}:{status.st_ino}"
-        known = self._known.get(key)
-        if known is not None and known.path == path and _is_same(known, descriptor):
+    def _begun(self, path: str, descriptor: int) -> Cursor:
+        fresh = cursor_of(path, descriptor)
+        known = self._known.get(fresh.key)
+        if known is not None and known.path == path and is_same(known, descriptor):
             return known
-        return Cursor(
-            path=path, device=status.st_dev, inode=status.st_ino, head=_digest(head), head_bytes=len(head),
-            number=self._numbered(path), is_compressed=head[:2] == _GZIP_MAGIC,
-        )  # fmt: skip
-
-    def _numbered(self, path: str) -> int:
-        """Numbers go on over a rotation or truncation: a receiver tells lines by path and number."""
-        return max((c.number for c in self._known.values() if c.path == path), default=0)
-
-
-# ------------------------------------------------------------------ bytes and lines
-
-
-def _digest(head: bytes) -> str:
-    return hashlib.blake2b(head, digest_size=12).hexdigest()
-
-
-def _is_same(cursor: Cursor, descriptor: int) -> bool:
-    """The same file, at least as long as what was read of it, with the same beginning."""
-    status = os.fstat(descriptor)
-    if (status.st_dev, status.st_ino) != (cursor.device, cursor.inode):
-        return False
-    if not cursor.is_compressed and status.st_size < cursor.offset:
-        return False
-    head = os.pread(descriptor, cursor.head_bytes, 0)
-    return len(head) == cursor.head_bytes and _digest(head) == cursor.head
-
-
-def _headed(cursor: Cursor, descriptor: int) -> Cursor:
-    """The cursor with a digest over more of the head, once the file has grown."""
-    if cursor.head_bytes >= HEAD_BYTES:
-        return cursor
-    head = os.pread(descriptor, HEAD_BYTES, 0)
-    is_compressed = cursor.is_compressed or head[:2] == _GZIP_MAGIC
-    return replace(cursor, head=_digest(head), head_bytes=len(head), is_compressed=is_compressed)
+        # Numbers go on over a rotation: a receiver tells lines by path and number.
+        return fresh.numbered_from(max((c.number for c in self._known.values() if c.path == path), default=0))
 
 
 def _contents(descriptor: int, cursor: Cursor, limit: int) -> bytes:
     if cursor.is_compressed:
-        return _unpacked(descriptor, cursor.offset, limit)
+        return unpacked(descriptor, cursor.offset, limit)
     return os.pread(descriptor, limit, cursor.offset)
-
-
-def _unpacked(descriptor: int, skip: int, limit: int) -> bytes:
-    """`limit` bytes behind the first `skip` unpacked ones; damage ends the text where it begins."""
-    out, position, done = bytearray(), 0, 0
-    unpacker = zlib.decompressobj(zlib.MAX_WBITS | 16)
-    while len(out) < limit:
-        packed = os.pread(descriptor, _CHUNK, position)
-        if not packed:
-            break
-        position += len(packed)
-        while packed:
-            try:
-                text = unpacker.decompress(packed, _CHUNK)
-            except zlib.error:
-                return bytes(out[:limit])
-            done += len(text)
-            out += text[max(0, skip - (done - len(text))) :]
-            if len(out) >= limit:
-                break
-            packed = unpacker.unconsumed_tail
-            if unpacker.eof:
-                packed, unpacker = unpacker.unused_data, zlib.decompressobj(zlib.MAX_WBITS | 16)
-            elif not packed and not text:
-                break
-    return bytes(out[:limit])
-
-
-def _lines(data: bytes, *, is_complete: bool) -> tuple[list[bytes], int]:
-    """Whole lines and rewrites out of a piece of a file, and how many bytes they took.
-
-    A carriage return ends a rewrite: a progress bar that never ends its line still shows progress. A pair of
-    carriage return and line feed may be cut between two reads, so a return at the very end waits.
-    """
-    pieces: list[bytes] = []
-    used = 0
-    while used < len(data):
-        end, width = _line_end(data, used)
-        if end < 0 and len(data) - used >= MAX_LINE_BYTES or end - used > MAX_LINE_BYTES:
-            end, width = used + MAX_LINE_BYTES, 0
-            pieces.append(data[used:end] + SPLIT_MARK.encode())
-        elif end < 0:
-            if is_complete:
-                pieces.append(data[used:])
-                used = len(data)
-            break
-        else:
-            _keep(pieces, data[used:end], is_rewrite=data[end : end + 1] == b"\r" and width == 1)
-        used = end + width
-    return [p for p in pieces if p is not _REWRITTEN], used
-
-
-_REWRITTEN = b"\r"
-
-
-def _line_end(data: bytes, start: int) -> tuple[int, int]:
-    feed, back = data.find(b"\n", start), data.find(b"\r", start)
-    if back < 0 or (0 <= feed < back):
-        return feed, 1
-    if back + 1 == len(data):
-        return -1, 0
-    return back, 2 if data[back + 1 : back + 2] == b"\n" else 1
-
-
-def _keep(pieces: list[bytes], text: bytes, *, is_rewrite: bool) -> None:
-    """Of rewrites that look alike only the last stays: a bar of 100,000 steps is no log of 100,000 lines."""
-    if is_rewrite and not text.strip():
-        return
-    if pieces and is_rewrite and _shape(pieces[-1]) == _shape(text):
-        pieces[-1] = text
-        return
-    pieces.append(text)
-
-
-def _shape(text: bytes) -> bytes:
-    return _REWRITE_SHAPE.sub(b"", text[:400])
 
 
 def _line(log: Followed, number: int, text: bytes) -> LogLine:

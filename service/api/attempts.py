@@ -160,6 +160,7 @@ def put_attempt(attempt_id: PathId, body: AttemptAsk, caller: Caller, app: App, 
     cluster = cluster_of(caller, app, body.cluster_id)
     with app.journal.view:
         is_first = attempt_id not in app.journal.state.attempts
+    app.metrics.skew.set((app.journal.now() - body.observed_at).total_seconds())
     record, is_applied = app.intake.put_attempt(_observed(app, AttemptId(attempt_id), cluster, body))
     response.status_code = 201 if is_first else 200
     return AttemptPut(applied=is_applied, attempt=attempt_told(app, record))

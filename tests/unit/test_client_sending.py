@@ -118,7 +118,7 @@ class Service(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(answer)
 
-    def log_message(self, format: str, *args: Any) -> None:
+    def log_message(self, *_: Any) -> None:
         """Quiet."""
 
 
@@ -146,8 +146,7 @@ def results(*statuses: str) -> bytes:
 
 def test_a_batch_is_posted_with_the_token_of_the_moment(tmp_path: Path) -> None:
     token = tmp_path / "token"
-    answer = (200, {}, results("accepted", "failed", "duplicate"))
-    with service(answer, (200, {}, results("accepted"))) as (url, seen):
+    with service((200, {}, results("accepted", "failed", "duplicate")), (200, {}, results("accepted"))) as (url, seen):
         sink = HttpSink(url, token, "c1", 5)
         token.write_text("rlt_ingester_1\n")
         assert sink.deliver(['{"a":1}', '{"a":2}', '{"a":3}']) == Receipt({1: "why"})
@@ -180,7 +179,7 @@ def test_an_answer_that_is_none_of_ours_is_no_delivery(body: bytes) -> None:
 
 
 def test_nobody_at_home_and_a_missing_token_are_no_delivery(tmp_path: Path) -> None:
-    with pytest.raises(NotDelivered, match="127.0.0.1:1"):
+    with pytest.raises(NotDelivered, match=r"127\.0\.0\.1:1"):
         HttpSink("http://127.0.0.1:1", None, None, 5).deliver(["{}"])
     with pytest.raises(NotDelivered, match="no-token"):
         HttpSink("http://127.0.0.1:1", tmp_path / "no-token", None, 5).deliver(["{}"])
@@ -200,7 +199,7 @@ def test_a_file_takes_whole_lines_and_is_bounded(tmp_path: Path) -> None:
 
 
 def test_a_full_disk_is_no_delivery() -> None:
-    with pytest.raises(NotDelivered, match="[Nn]o space left|Invalid argument"):
+    with pytest.raises(NotDelivered, match="No space left"):
         FileSink(Path("/dev/full"), 1_000).deliver(["{}"])
 
 

@@ -40,14 +40,14 @@ def test_monitor_is_the_default_mode(file: Path) -> None:
 @pytest.mark.parametrize("text", ["[server]\nprot = 1\n", "[sever]\nport = 1\n", "colour = 1\n"])
 def test_an_unknown_key_in_the_file_is_an_error_that_names_it(file: Path, text: str) -> None:
     file.write_text(text)
-    with pytest.raises(ConfigError, match="prot|sever|colour"):
+    with pytest.raises(ConfigError, match=r"prot|sever|colour"):
         load_settings(file)
 
 
 @pytest.mark.parametrize("name", ["RELIGHT__SERVER__PROT", "RELIGHT__SEVER__PORT"])
 def test_an_unknown_key_in_the_environment_is_an_error(file: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.setenv(name, "1")
-    with pytest.raises(ConfigError, match="(?i)prot|sever"):
+    with pytest.raises(ConfigError, match=r"(?i)prot|sever"):
         load_settings(file)
 
 

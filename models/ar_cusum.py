@@ -1,0 +1,140 @@
+# Copyright The Relight authors. SPDX-License-Identifier: Apache-2.0
+"""Whether a job's step time has risen for good: CUSUM on its logarithm, with correlated noise allowed for."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections import deque
+from collections.abc import Mapping
+from typing import Any
+
+from models.codec import is_number, pack, unpack
+
+_NUMBERS = ("level", "best", "sigma", "rho", "last", "charge", "count", "long", "interval_s")
+_FIELDS = (*_NUMBERS, "first", "recent")
+LONG = math.log(2.5)
+SIGMA_FLOOR = 0.002
+RECENT = 60
+
+
+class ArCusum:
+    """How much slower than usual, once the sum of it says that it is no accident.
+
+    Shapes: scalars in, scalar out; the state is 9 numbers and at most 60 values.
+    Units:  values are logarithms of seconds per unit of work; `interval_s` is the time between values.
+    Errors: ValueError unless effect > 0.
+    Source: Page's CUSUM; sigma is inflated by (1 + rho) / (1 - rho) for lag-1 correlation, and all estimates
+            are frozen while a charge builds up. Values above 2.5 times the usual are pauses and cut, unless
+            five come in a row. After an alarm the level is learnt anew, the best one is remembered.
+    """
+
+    name = "ar_cusum"
+    version = 1
+
+    def __init__(self, effect: float = 0.05, false_per_day: float = 0.05, warmup: int = 60) -> None:
+        if effect <= 0:
+            raise ValueError(f"need effect > 0, got effect={effect}")
+        self._effect, self._false_per_day, self._warmup = effect, false_per_day, warmup
+        self.level: float | None = None
+        self.best: float | None = None
+        self.sigma = SIGMA_FLOOR
+        self.rho = self.last = self.charge = self.interval_s = 0.0
+        self.count = self.long = 0
+        self._first: list[float] = []
+        self._recent: deque[float] = deque(maxlen=RECENT)
+
+    @property
+    def threshold(self) -> float:
+        """The charge that alarms: from noise and false alarms allowed, at least some minutes' worth."""
+        interval = max(self.interval_s, 1e-3)
+        logs = math.log(max(86400 / interval, 1) / self._false_per_day)
+        noise = self.sigma**2 / self._effect * (1 + self.rho) / (1 - self.rho) * logs
+        return max(noise, 0.75 * self._effect * 180 / interval, 7.5 * self._effect)
+
+    @property
+    def is_degraded(self) -> bool:
+        """True while the level is above the best one by more than half of the effect."""
+        return self.level is not None and self.best is not None and self.level - self.best > 0.6 * self._effect
+
+    def score_one(self, value: float) -> float | None:
+        """How far above the level, as a logarithm; None while there is no level."""
+        return None if self.level is None or not is_number(value) else value - self.level
+
+    def learn_one(self, value: float) -> None:
+        if not is_number(value):
+            return
+        if self.level is None:
+            self._begin(value)
+            return
+        r = value - self.level
+        if r > LONG:
+            self.long += 1
+            if self.long < 5:
+                return
+            r = LONG
+        else:
+            self.long = 0
+        reach = max(4 * self.sigma, 4 * self._effect)
+        r = min(max(r, -reach), reach)
+        self.charge = min(max(0.0, self.charge + r - self._effect / 2), 2 * self.threshold)
+        self.count = self.count + 1 if self.charge > 0 else 0
+        self._recent.append(r)
+        if self.charge < self.threshold / 4:
+            self._learn(r)
+        self.last = r
+
+    def _begin(self, value: float) -> None:
+        self._first.append(value)
+        usual = statistics.median(self._first)
+        if len(self._first) >= 2 * self._warmup or sum(v - usual <= LONG for v in self._first) >= self._warmup:
+            clean = [v for v in self._first if v - usual <= LONG]
+            self.level = statistics.median(clean)
+            self.sigma = max(SIGMA_FLOOR, 1.4826 * statistics.median(abs(v - self.level) for v in clean))
+            self.best = self.level if self.best is None else min(self.best, self.level)
+            self._first = []
+
+    def _learn(self, r: float) -> None:
+        near = min(max(r, -3 * self.sigma), 3 * self.sigma)
+        before = min(max(self.last, -3 * self.sigma), 3 * self.sigma)
+        power = 0.02 * near * before / self.sigma**2
+        self.rho = min(max(0.98 * self.rho + power, 0.0), 0.8)
+        self.sigma = max(SIGMA_FLOOR, self.sigma + 0.01 * (1.2533 * abs(near) - self.sigma))
+        assert self.level is not None
+        self.level += near / 500
+        if not self.is_degraded:
+            self.best = self.level
+
+    def rise(self) -> float | None:
+        """The median excess since the charge began, if it has reached its threshold; else None."""
+        if self.charge <= self.threshold or not self.count:
+            return None
+        excess = statistics.median(list(self._recent)[-min(self.count, RECENT) :])
+        return excess if excess > 0.6 * self._effect else None
+
+    def has_fallen(self) -> bool:
+        """True if the last 40 values lie clearly below the level: the job became faster."""
+        recent = list(self._recent)[-40:]
+        return len(recent) == 40 and statistics.median(recent) < -0.6 * self._effect
+
+    def relearn(self, by: float) -> None:
+        """Move the level: what happened since has been reported, or the job has recovered."""
+        if self.level is not None:
+            self.level += by
+            self.best = self.level if self.best is None else min(self.best, self.level)
+        self.charge = self.last = 0.0
+        self.count = 0
+        self._recent.clear()
+
+    def recovered_by(self) -> float:
+        return statistics.median(list(self._recent)[-40:])
+
+    def snapshot(self) -> dict[str, Any]:
+        numbers = {name: getattr(self, name) for name in _NUMBERS}
+        return pack(self.name, self.version, {**numbers, "first": self._first[:], "recent": list(self._recent)})
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        *numbers, first, recent = unpack(state, self.name, self.version, _FIELDS)
+        for name, value in zip(_NUMBERS, numbers, strict=True):
+            setattr(self, name, value)
+        self._first, self._recent = list(first), deque(recent, maxlen=RECENT)
