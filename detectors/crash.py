@@ -157,6 +157,7 @@ class CrashDetector:
                 fresh.append(line)
         raw = [line.text.encode("utf-8", "surrogateescape") for line in fresh]
         matched = {index for index, _ in self._signatures.scan(raw)}
+        matched |= {i for i, line in enumerate(raw) if b"Traceback (" in line or b'File "' in line}
         for index, line in enumerate(fresh):
             self._keep(files[line.file], line, index in matched)
         return len(fresh)

@@ -105,7 +105,7 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Job]]:
 
 
 def last_loss(text: str) -> str:
-    return re.findall(r"loss=(\S+)", text)[-1]
+    return str(re.findall(r"loss=(\S+)", text)[-1])
 
 
 def test_it_learns_and_resumes_to_the_very_same_loss(start: Callable[..., Job]) -> None:

@@ -73,6 +73,16 @@ def test_memory_is_bounded_and_the_first_failure_is_not_lost(shipped: Diagnostic
     assert root.where.line == 1
 
 
+def test_a_traceback_in_the_middle_of_chatter_is_not_lost(shipped: Diagnostician) -> None:
+    crash = detector(shipped)
+    crash.observe_lines(ATTEMPT, batch(*["chatter"] * 500))
+    frames = ["Traceback (most recent call last):", '  File "/srv/a.py", line 3, in f', "    g()", "KeyError: 'x'"]
+    crash.observe_lines(ATTEMPT, batch(*frames, first=501))
+    crash.observe_lines(ATTEMPT, batch(*["chatter"] * 9_000, first=505))
+    said, _ = crash.attribution(ATTEMPT)
+    assert said.failure == "python_exception"
+
+
 def test_a_forgotten_attempt_starts_from_nothing(shipped: Diagnostician) -> None:
     crash = detector(shipped)
     crash.observe_lines(ATTEMPT, batch(TIMEOUT))
