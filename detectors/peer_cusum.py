@@ -33,7 +33,7 @@ class PeerCusumOptions:
     usual_spread: float = 0.01
     least_share: float = 0.2
     least_duration_s: float = 10.0
-    most_taught: int = 500
+    most_taught: int = 1000
     carried_weight: int = 10
 
 
@@ -122,7 +122,7 @@ class PeerCusum:
         active = present & ready
         own = self._own_noise()
         threshold = self.threshold = self._threshold(own)
-        usual = active & ~self.is_alarmed & (self.charge < 0.5 * threshold)
+        usual = active & ~self.is_alarmed & (self.charge < 0.25 * threshold)
         calm = present & ~self.is_alarmed & (self.charge < 0.5 * float(threshold.min(initial=np.inf)))
         new = self._charge(r, active, own, threshold, at_s)
         if learns:

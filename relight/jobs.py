@@ -191,16 +191,20 @@ class BatchScheduler(Protocol):
         """One job, read afresh."""
         ...
 
-    def history(self, job_id: str, since: datetime | None, now: datetime) -> tuple[EndedRun, ...] | None:
-        """Earlier runs of a job, oldest first; None without accounting or without an answer."""
+    def history(self, job_id: str, now: datetime) -> tuple[EndedRun, ...] | None:
+        """The ended runs of a job, oldest first; None without accounting or without an answer."""
         ...
 
     def clocks(self) -> SchedulerClocks:
         """What is configured; all None if it can't be read."""
         ...
 
-    def mark(self, job_id: str, comment: str) -> None:
-        """Replace the text that bears our mark; allowed in every state of a job."""
+    def marked_text(self, job: JobRecord) -> str:
+        """The text of a job that `mark` replaces."""
+        ...
+
+    def mark(self, job_id: str, text: str) -> None:
+        """Replace the text that bears our mark; refused for a job that is over."""
         ...
 
     def requeue_hold(self, job_id: str) -> None:

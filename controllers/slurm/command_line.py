@@ -87,8 +87,8 @@ class SlurmCommandLine:
             return JobReading(at=now, is_blind=True, why_blind=f"asked for job {job_id}, told of others")
         return JobReading(at=now, job=found[0])
 
-    def history(self, job_id: str, since: datetime | None, now: datetime) -> tuple[EndedRun, ...] | None:
-        start = (since or now - timedelta(days=30)).astimezone(self.zone).strftime("%Y-%m-%dT%H:%M:%S")
+    def history(self, job_id: str, now: datetime) -> tuple[EndedRun, ...] | None:
+        start = (now - timedelta(days=60)).astimezone(self.zone).strftime("%Y-%m-%dT%H:%M:%S")
         try:
             text = self._said(
                 "sacct", "-X", "-P", "-n", "--duplicates", "-j", _checked(job_id), "-S", start,
@@ -106,8 +106,11 @@ class SlurmCommandLine:
 
     # -------------------------------------------------------------- verbs
 
-    def mark(self, job_id: str, comment: str) -> None:
-        self._update(job_id, f"{self.marks_in}={comment}")
+    def marked_text(self, job: JobRecord) -> str:
+        return job.comment if self.marks_in == "Comment" else job.admin_comment
+
+    def mark(self, job_id: str, text: str) -> None:
+        self._update(job_id, f"{self.marks_in}={text}")
 
     def requeue_hold(self, job_id: str) -> None:
         self._said("scontrol", "requeuehold", _checked(job_id))

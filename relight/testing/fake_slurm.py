@@ -213,7 +213,7 @@ class FakeSlurm:
         found = self._jobs.get(job_id)
         return JobReading(at=now, job=found.record if found else None)
 
-    def history(self, job_id: str, since: datetime | None, now: datetime) -> tuple[EndedRun, ...] | None:
+    def history(self, job_id: str, now: datetime) -> tuple[EndedRun, ...] | None:  # noqa: ARG002 -- the port's
         found = self._jobs.get(job_id)
         return tuple(found.rows) if found and self.has_accounting and self.trouble is None else None
 
@@ -225,11 +225,14 @@ class FakeSlurm:
 
     # -------------------------------------------------------------- verbs
 
-    def mark(self, job_id: str, comment: str) -> None:
+    def marked_text(self, job: JobRecord) -> str:
+        return job.admin_comment
+
+    def mark(self, job_id: str, text: str) -> None:
         one = self._asked(job_id)
         if one.record.native_state in _OVER:
             raise SchedulerRefused(RefusalCode.NOT_PENDING, f"Job has already finished for job {job_id}")
-        one.record = replace(one.record, admin_comment=comment)
+        one.record = replace(one.record, admin_comment=text)
         self._done("mark", one)
 
     def requeue_hold(self, job_id: str) -> None:
