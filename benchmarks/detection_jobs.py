@@ -56,9 +56,7 @@ class RankJob:
         ranks, passed = tuple(range(RANKS)), np.cumsum(self.wall)
         for step, (own, wall) in enumerate(zip(self.work, self.wall, strict=True)):
             at = NOON + timedelta(seconds=float(passed[step]))
-            yield StepBatch(
-                attempt=ATTEMPT, at=at, step=step, ranks=ranks, compute_s=own, step_s=np.full(RANKS, wall)
-            )
+            yield StepBatch(attempt=ATTEMPT, at=at, step=step, ranks=ranks, compute_s=own, step_s=np.full(RANKS, wall))
 
 
 def correlated(rng: np.random.Generator, steps: int, rho: float, deviation: float) -> NDArray[np.float64]:

@@ -67,7 +67,9 @@ def fault_of(case: Case) -> tuple[RankFault, int]:
         case "from_start":
             return RankFault(kind="from_start", factor=case.factor, ranks=(rank,)), 600
         case "intermittent":
-            return RankFault(kind="intermittent", factor=case.factor, onset=onset, ranks=(rank,), share=0.3), onset + 1100
+            return RankFault(
+                kind="intermittent", factor=case.factor, onset=onset, ranks=(rank,), share=0.3
+            ), onset + 1100
         case "transient":
             return RankFault(kind="transient", factor=case.factor, onset=onset, ranks=(rank,), steps=60), onset + 400
     return slow, onset + long
@@ -168,7 +170,12 @@ def recalls(scale: Scale) -> list[Row]:
                 baseline=f"0.75 of the best: recall {baseline_recall(verdicts):.2f}", figures=figures,
             )
         )  # fmt: skip
-    both = [f for r in rows for name, f in r.figures.items() if name.startswith("straggler_recall_1_1x") and "delay" not in name]
+    both = [
+        f
+        for r in rows
+        for name, f in r.figures.items()
+        if name.startswith("straggler_recall_1_1x") and "delay" not in name
+    ]
     rows[0] = _with(rows[0], {"straggler_recall_1_1x": min(f for f in both if f is not None)})
     return rows + _precision(scale, everyone)
 

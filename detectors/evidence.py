@@ -12,6 +12,7 @@ from typing import overload
 
 from detectors.line_prefix import Prefix, own_time, read_prefix
 from detectors.log_text import LogText
+from detectors.node_context import node_about
 from detectors.tracebacks import HEADER, Message, Traceback, cut_traceback, terminal_at
 from relight.types import (
     Action,
@@ -24,6 +25,7 @@ from relight.types import (
     Role,
     Severity,
     SignatureId,
+    Stream,
 )
 from rules.match import Hit, RuleSet
 
@@ -36,6 +38,7 @@ _SURVIVED_STEPS = 3
 _SURVIVED_EVENTS = 6
 _MAX_FRAMES = 3_000
 _NEAR_LINES = 40
+_RECORDS = frozenset({Stream.SCHEDULER, Stream.KUBERNETES})
 _MESSAGE_LINES = 8
 _CUT_TAIL_LINES = 60
 _YEAR = re.compile(rb"\b(20[0-4]\d)[-/]\d\d[-/]\d\d|\b\d\d:\d\d:\d\d (20[0-4]\d)\]|[-/](20[0-4]\d) \d\d:")
@@ -257,6 +260,12 @@ def _evidence(
     glued = re.search(r"\[rank(\d+)\]:", lines[index].body[: span[0] + 1]) if prefix.rank is None else None
     if glued is not None:
         rank = Rank(int(glued.group(1)))
+    node = log.node or prefix.host
+    if log.stream in _RECORDS and not captures.keys() & {"node", "nodes", "peer"}:
+        about = node_about(lines[index].body, lambda back: lines[index - back].body if back <= index else None)
+        if about is not None:
+            node = node or about
+            captures = {**captures, "node": about}
     if prefix.group is not None and "group" not in captures:
         captures = {**captures, "group": prefix.group}
     return Evidence(
@@ -267,11 +276,12 @@ def _evidence(
         severity=severity,
         where=LogRef(file=log.name, line=log.numbers[index]),
         order=base + index,
+        last_order=base + index,
         stream=log.stream,
         text=log.lines[index][:MAX_TEXT].decode("utf-8", "replace"),
         at=lines.near_time(index),
         rank=rank,
-        node=prefix.host or log.node,
+        node=node,
         captures=captures,
         span=span,
         action=action,
@@ -444,7 +454,7 @@ def _folded(found: Sequence[tuple[int, Evidence]]) -> list[Evidence]:
     for _, e in found:
         key = (e.signature, e.failure, e.rank, e.node, e.is_survived, e.role, _captured(e))
         known = first.get(key)
-        first[key] = e if known is None else replace(known, count=known.count + 1)
+        first[key] = e if known is None else replace(known, count=known.count + 1, last_order=e.order)
     return sorted(first.values(), key=lambda e: e.order)
 
 

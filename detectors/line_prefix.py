@@ -28,9 +28,10 @@ class Prefix:
     task: int | None = None
     uptime_s: float | None = None
     group: str | None = None
+    is_kernel: bool = False
 
 
-Reader = Callable[[re.Match[str], Prefix, int | None], Prefix]
+Reader = Callable[[re.Match[str], Prefix, int | None], Prefix | None]
 
 
 def read_prefix(line: str, year: int | None = None) -> Prefix:
@@ -44,8 +45,11 @@ def read_prefix(line: str, year: int | None = None) -> Prefix:
     for _ in range(_MAX_LAYERS):
         for pattern, read in _LAYERS:
             found = pattern.match(line, seen.start)
-            if found is not None and found.end() > seen.start:
-                seen = replace(read(found, seen, year), start=found.end())
+            if found is None or found.end() <= seen.start:
+                continue
+            said = read(found, seen, year)
+            if said is not None:
+                seen = replace(said, start=found.end())
                 break
         else:
             return seen
@@ -62,6 +66,17 @@ def own_time(line: str, year: int | None = None) -> datetime | None:
         return at
     stated = _STATED.search(line)
     return _parsed(stated.group(1)) if stated is not None else None
+
+
+def _dmesg_iso(found: re.Match[str], seen: Prefix, year: int | None) -> Prefix:
+    return replace(_iso(found, seen, year) if found["iso"] else seen, is_kernel=True)
+
+
+def _foreign(found: re.Match[str], seen: Prefix, _: int | None) -> Prefix | None:
+    """A syslog stamp whose month is written in another language: the host is read, the time is not."""
+    if found.group(0)[:3].lower() in _MONTHS:
+        return None
+    return _stamped(seen, None, found)
 
 
 def _nothing(_: re.Match[str], seen: Prefix, __: int | None) -> Prefix:
@@ -92,6 +107,7 @@ def _stamped(seen: Prefix, at: datetime | None, found: re.Match[str]) -> Prefix:
         host=NodeName(host) if host else seen.host,
         rank=Rank(int(rank)) if rank else seen.rank,
         uptime_s=float(uptime) if uptime else seen.uptime_s,
+        is_kernel=seen.is_kernel or bool(uptime) or "kernel:" in found.group(0),
     )
 
 
@@ -140,16 +156,29 @@ def _hosted(found: re.Match[str], seen: Prefix, _: int | None) -> Prefix:
     return replace(seen, host=seen.host or NodeName(found["host"]))
 
 
+def _pdsh(found: re.Match[str], seen: Prefix, _: int | None) -> Prefix | None:
+    """`host: text`; what the kernel puts before a colon is a device or a subsystem, never a host."""
+    return None if seen.is_kernel else replace(seen, host=seen.host or NodeName(found["host"]))
+
+
+def _kernel(_: re.Match[str], seen: Prefix, __: int | None) -> Prefix:
+    return replace(seen, is_kernel=True)
+
+
+def _dmesg(found: re.Match[str], seen: Prefix, year: int | None) -> Prefix:
+    return replace(_dated(found, seen, year), is_kernel=True)
+
+
 def _tasked(found: re.Match[str], seen: Prefix, _: int | None) -> Prefix:
     return replace(seen, task=int(found["task"]))
 
 
 def _uptime(found: re.Match[str], seen: Prefix, _: int | None) -> Prefix:
-    return replace(seen, uptime_s=float(found["uptime"]))
+    return replace(seen, uptime_s=float(found["uptime"]), is_kernel=True)
 
 
 def _kmsg(found: re.Match[str], seen: Prefix, _: int | None) -> Prefix:
-    return replace(seen, uptime_s=int(found["usec"]) / 1e6)
+    return replace(seen, uptime_s=int(found["usec"]) / 1e6, is_kernel=True)
 
 
 def _epoch(found: re.Match[str], seen: Prefix, _: int | None) -> Prefix:
@@ -173,9 +202,12 @@ _LAYERS: tuple[tuple[re.Pattern[str], Reader], ...] = tuple(
         (r"\s*(?P<iso>" + _ISO + r")(?: \|)?:?\s+(?P<host>" + _HOST + r")\s[\w./-]+?(?:\[\d+\])?: (?:\[\s*(?P<uptime>\d+\.\d+)\] )?", _iso),
         (r"\s*\[?(?P<iso>" + _ISO + r")\]?(?:\[[A-Z]+\]\[[\w.:]+\] -|:| \||)\s*", _iso),
         (r"\s*(?P<iso>\d{4}-\d\d-\d\d \d\d:\d\d) (?=\D)", _iso),
-        (r"\w+\s*:\w+\s*: (?P<iso>" + _ISO + r") ", _iso),
+        (r"(?:kern|user|daemon|syslog|auth)\s*:\w+\s*: (?:(?P<iso>" + _ISO + r") |(?=\[))", _dmesg_iso),
+        (r"<\d{1,3}>(?=\[|\w)", _nothing),
         (r"(?P<host>[\w.-]+): \w+:\s+\w+: \[(?P<iso>" + _ISO + r")\]: ", _iso),
-        (r"\[\w{3} (?P<mon>[A-Z][a-z]{2}) [ ]?(?P<day>\d\d?) (?P<hms>\d\d:\d\d:\d\d) (?P<year>\d{4})\]\s?", _dated),
+        (r"\[\w{3} (?P<mon>[A-Z][a-z]{2}) [ ]?(?P<day>\d\d?) (?P<hms>\d\d:\d\d:\d\d) (?P<year>\d{4})(?: [+<].*?)?\]\s?", _dmesg),
+        (r"\w{3} (?P<mon>[A-Z][a-z]{2}) [ ]?(?P<day>\d\d?) (?P<hms>\d\d:\d\d:\d\d) (?P<year>\d{4}) (?:kern\.\w+ )?(?:kernel: )?", _dated),
+        (r"(?:(?!\d)\w{2,5}\.?|\d{1,2}月)\s+\d{1,2} \d\d:\d\d:\d\d (?P<host>" + _HOST + r") (?:kernel|[\w.-]+(?:\[\d+\])?): ?(?:\[\s*(?P<uptime>\d+\.\d+)\] )?", _foreign),
         (r"\[(?P<mon>[A-Z][a-z]{2}) (?P<day>\d\d) (?P<year>\d{4}) (?P<hms>\d\d:\d\d:\d\d)\] \[\w+\s*\] \[tid \d+\] ", _dated),
         (r"(?P<mon>[A-Za-z]{3,9})\s+(?P<day>\d{1,2}) (?P<hms>\d\d:\d\d:\d\d)(?:\.(?P<fraction>\d+))? (?:(?!kernel:)(?P<host>" + _HOST + r") [\w./-]+?(?:\[\d+\])?:\s|(?:kernel|systemd|slurm\w*)(?:\[\d+\])?:\s)?(?:\[\s*(?P<uptime>\d+\.\d+)\] )?", _dated),
         (r"(?P<month>\d\d)/(?P<day>\d\d)/(?P<year>\d{4}) (?P<hms>\d\d:\d\d:\d\d) (?:- \w+ - \S+ -\s+)?", _dated),
@@ -197,8 +229,8 @@ _LAYERS: tuple[tuple[re.Pattern[str], Reader], ...] = tuple(
         (r"\[(?P<host>[\w.-]+):\d+(?::\d+){0,2}\] ", _hosted),
         (r"(?P<task>\d{1,6}): ", _tasked),
         (r"(?:Message from syslogd@)(?P<host>\S+) at ", _hosted),
-        (r"\s?kernel:\s?", _nothing),
-        (r"(?!" + _DEVICES + r")(?P<host>(?=[\w.-]*\d)(?![\w.-]*(?:Error|Exception|Warning): )[A-Za-z][\w.-]*|\d{1,3}(?:\.\d{1,3}){3}): (?=\S|\s{2})", _hosted),
+        (r"\s?kernel:\s?", _kernel),
+        (r"(?!" + _DEVICES + r")(?P<host>(?=[\w.-]*\d)(?![\w.-]*(?:Error|Exception|Warning): )[A-Za-z][\w.-]*|\d{1,3}(?:\.\d{1,3}){3}): (?=\S|\s{2})", _pdsh),
         (r"\[\s*(?P<uptime>\d+\.\d{6})\]\s?", _uptime),
         (r"\[\s*[+<]\s*\d+\.\d{6}>?\]\s?", _nothing),
         (r"\d+,\d+,(?P<usec>\d+),[^;]*;", _kmsg),

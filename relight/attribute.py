@@ -181,7 +181,7 @@ def _standing(
 
 
 def _excuses(benign: Evidence, e: Evidence) -> bool:
-    return benign.where.file == e.where.file and (not benign.excuses_earlier_only or benign.order > e.order)
+    return benign.where.file == e.where.file and (not benign.excuses_earlier_only or benign.last_order > max(e.order, e.last_order))
 
 
 def _is_echo(e: Evidence, taxonomy: Taxonomy) -> bool:

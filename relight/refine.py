@@ -11,6 +11,7 @@ from relight.types import Action, Evidence, FailureName, Role
 EARLY_SEQUENCE = 3
 LONG_GOOD_WORK_STEPS = 50
 CE_STORM_LINES = 3
+CE_STORM_ERRORS = 10
 PORT_EVENTS = 2
 
 
@@ -122,8 +123,9 @@ def _drained_for_it(scene: Scene) -> Refined | None:
 
 
 def _ce_storm(scene: Scene) -> Refined | None:
-    lines = sum(c.count for c in scene.evidence if c.failure == scene.winner.failure)
-    if lines >= CE_STORM_LINES:
+    same = [c for c in scene.evidence if c.failure == scene.winner.failure]
+    said = [n for c in same if isinstance(n := c.captures.get("count"), int)]
+    if sum(c.count for c in same) >= CE_STORM_LINES or sum(said) >= CE_STORM_ERRORS or "OVERFLOW" in scene.winner.text:
         return None
     return Refined(failure=FailureName("none"), action=Action.CONTINUE, reason="a few corrected memory errors")
 

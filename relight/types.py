@@ -310,7 +310,7 @@ class Evidence:
     only where `at` is known. `is_survived`: training went on after it; `steps_before`: how many
     steps the writer had completed by then, as far as the log shows. `rank` and `node` are those of the
     writer, `captures` hold what the line says of others. `count` is how many such lines were folded into
-    this one.
+    this one, `last_order` where the last of them stood.
     """
 
     signature: SignatureId
@@ -328,6 +328,7 @@ class Evidence:
     captures: Captures = field(default_factory=dict)
     span: tuple[int, int] = (0, 0)
     count: int = 1
+    last_order: int = 0
     action: Action | None = None
     accuses_node: str = "writer"
     does_not_prove: str = ""

@@ -124,8 +124,7 @@ def _fields(line: str) -> tuple[dict[str, str], bool]:
     found = list(_FIELD.finditer(line))
     for here, after in zip(found, [*found[1:], None], strict=True):
         name = here[1]
-        if (name in said and name not in {"TRES", "NodeList"}) or (name in said and name == "NodeList"):
-            is_ambiguous = True
+        is_ambiguous = is_ambiguous or name in said
         said.setdefault(name, line[here.end() : after.start() if after else len(line)].strip())
     return said, is_ambiguous
 

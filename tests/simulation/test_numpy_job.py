@@ -252,6 +252,21 @@ def test_one_rank_speaks_for_all_when_only_rank_0_is_logged(start: Callable[...,
     assert job.steps(1) == []
 
 
+def test_ranks_find_each_other_by_what_slurm_tells_them(tmp_path: Path) -> None:
+    ranks = []
+    for rank in range(2):
+        environ = {
+            "SLURM_PROCID": str(rank), "SLURM_NTASKS": "2", "SLURM_JOB_ID": str(os.getpid()),
+            "SLURM_LAUNCH_NODE_IPADDR": "127.0.0.1", "SLURMD_NODENAME": f"n{rank}", "SLURM_RESTART_COUNT": "1",
+        }  # fmt: skip
+        command = [sys.executable, "-m", "examples.ddp_numpy", "--run", str(tmp_path), "--steps", "3", "--step-s", "0"]
+        ranks.append(subprocess.Popen(command, cwd=PROJECT, env=environ, stdout=subprocess.PIPE, text=True))
+    said = [rank.communicate(timeout=WITHIN_S)[0] for rank in ranks]
+    assert [rank.returncode for rank in ranks] == [0, 0]
+    assert all(f"[rank{rank}] [n{rank}] INFO training finished at step 3" in said[rank] for rank in range(2))
+    assert "attempt=1" in said[0]
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(find_spec("torch") is None, reason="torch is not installed: the DDP form is NOT tested here")
 def test_the_torch_form_is_killed_and_resumes_too(start: Callable[..., Job]) -> None:
