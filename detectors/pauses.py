@@ -15,6 +15,8 @@ MIN_ORDINARY = 10
 MAX_WEIGHT = 60.0
 KEPT_SHAPE = 30.0
 CARRIED_WEIGHT = 10.0
+UNSEEN_STALL_S = 300.0
+SHORTEST_PHASE_S = 300.0
 STALL = "stall"
 STEP = "step"
 PERIODIC = "periodic"
@@ -206,18 +208,23 @@ class Pauses:
         """When a running gap of this class deserves a closer look."""
         median = self.median_s or 0.0
         if kind == STEP:
-            return max(30.0, 5.0 * median, self._belief(STALL).quantile(0.8))
-        return max(45.0, 5.0 * median, self._belief(kind).quantile(0.9))
+            return max(30.0, 5.0 * median, self._belief(STALL).quantile(0.7))
+        return max(45.0, 5.0 * median, self._belief(kind).quantile(0.95))
 
     def confirm_after_s(self, kind: str) -> float:
-        """When a running gap of this class is a hang though no probe agrees."""
+        """When a running gap of this class is a hang though no probe agrees.
+
+        After few stalls the quantile is far above anything seen, so that it is held near the longest of them;
+        a phase, whose length depends on load elsewhere, is given more than it ever took.
+        """
         median = self.median_s or 0.0
         if kind == STEP:
-            wanted = max(10.0 * median, self._belief(STALL).quantile(0.99), 60.0)
-            return min(wanted, max(900.0, 10.0 * median))
+            belief = self._belief(STALL)
+            likely = min(belief.quantile(0.99), max(UNSEEN_STALL_S, 2.5 * belief.longest_s))
+            return min(max(10.0 * median, likely, 60.0), max(900.0, 10.0 * median))
         belief = self._belief(kind)
-        wanted = max(10.0 * median, belief.quantile(0.998), 1.25 * belief.longest_s, 120.0)
-        return min(wanted, max(1800.0, 10.0 * median, 1.25 * belief.longest_s))
+        wanted = max(10.0 * median, belief.quantile(0.998), 1.5 * belief.longest_s, SHORTEST_PHASE_S)
+        return min(wanted, max(1800.0, 10.0 * median, 1.5 * belief.longest_s))
 
     # -------------------------------------------------------------- carrying over
 

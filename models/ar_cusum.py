@@ -11,17 +11,19 @@ from typing import Any
 
 from models.codec import is_number, pack, unpack
 
-_NUMBERS = ("level", "best", "sigma", "rho", "last", "charge", "count", "long", "interval_s")
+_NUMBERS = ("level", "best", "sigma", "rho", "last", "charge", "count", "long", "interval_s", "taught")
 _FIELDS = (*_NUMBERS, "first", "recent")
 LONG = math.log(2.5)
 SIGMA_FLOOR = 0.002
 RECENT = 60
+MOST_TAUGHT = 440
+CLEAR = 0.7  # of the effect: what the median excess must reach besides the charge
 
 
 class ArCusum:
     """How much slower than usual, once the sum of it says that it is no accident.
 
-    Shapes: scalars in, scalar out; the state is 9 numbers and at most 60 values.
+    Shapes: scalars in, scalar out; the state is 10 numbers and at most 60 values.
     Units:  values are logarithms of seconds per unit of work; `interval_s` is the time between values.
     Errors: ValueError unless effect > 0.
     Source: Page's CUSUM; sigma is inflated by (1 + rho) / (1 - rho) for lag-1 correlation, and all estimates
@@ -40,7 +42,7 @@ class ArCusum:
         self.best: float | None = None
         self.sigma = SIGMA_FLOOR
         self.rho = self.last = self.charge = self.interval_s = 0.0
-        self.count = self.long = 0
+        self.count = self.long = self.taught = 0
         self._first: list[float] = []
         self._recent: deque[float] = deque(maxlen=RECENT)
 
@@ -49,7 +51,7 @@ class ArCusum:
         """The charge that alarms: from noise and false alarms allowed, at least some minutes' worth."""
         interval = max(self.interval_s, 1e-3)
         logs = math.log(max(86400 / interval, 1) / self._false_per_day)
-        noise = self.sigma**2 / self._effect * (1 + self.rho) / (1 - self.rho) * logs
+        noise = 1.6 * self.sigma**2 / self._effect * (1 + self.rho) / (1 - self.rho) * logs
         return max(noise, 0.75 * self._effect * 180 / interval, 7.5 * self._effect)
 
     @property
@@ -101,7 +103,8 @@ class ArCusum:
         self.rho = min(max(0.98 * self.rho + power, 0.0), 0.8)
         self.sigma = max(SIGMA_FLOOR, self.sigma + 0.01 * (1.2533 * abs(near) - self.sigma))
         assert self.level is not None
-        self.level += near / 500
+        self.taught = min(self.taught + 1, MOST_TAUGHT)
+        self.level += near / (self._warmup + self.taught)
         if not self.is_degraded:
             self.best = self.level
 
@@ -110,7 +113,7 @@ class ArCusum:
         if self.charge <= self.threshold or not self.count:
             return None
         excess = statistics.median(list(self._recent)[-min(self.count, RECENT) :])
-        return excess if excess > 0.6 * self._effect else None
+        return excess if excess > CLEAR * self._effect else None
 
     def has_fallen(self) -> bool:
         """True if the last 40 values lie clearly below the level: the job became faster."""
@@ -120,7 +123,7 @@ class ArCusum:
     def relearn(self, by: float) -> None:
         """Move the level: what happened since has been reported, or the job has recovered."""
         if self.level is not None:
-            self.level += by
+            self.level, self.taught = self.level + by, 0
             self.best = self.level if self.best is None else min(self.best, self.level)
         self.charge = self.last = 0.0
         self.count = 0

@@ -137,7 +137,7 @@ def _after_requeue(job: JobRecord, wanted: Wanted) -> Step:
             return Over(disposition="ABANDONED", reason="user_released" if wanted.we_held else "superseded")
         case _:
             pass  # it runs elsewhere, or has ended again: the restart took place
-    if mark is not None and not job.state.is_terminal:
+    if mark is not None and not (job.state is not None and job.state.is_terminal):
         return Do(verb=Verb.RELEASE)  # the mark is the last thing to go
     return Reached(reason="desired_state_observed" if wanted.we_held else "already_satisfied")
 

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from controllers.slurm.opt_in import OptInRules
 from relight.types import ClusterId
 
+DEFAULT_CLUSTER = ClusterId("default")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControllerSettings:
@@ -19,7 +21,7 @@ class ControllerSettings:
     `start_at_once`: bring the begin time that Slurm sets after a requeue forward to the advised delay.
     """
 
-    cluster: ClusterId = ClusterId("default")
+    cluster: ClusterId = DEFAULT_CLUSTER
     controller_id: str = "slurm-controller"
     opt_in: OptInRules = field(default_factory=OptInRules)
     hold_first: bool = True

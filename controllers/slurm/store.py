@@ -26,7 +26,8 @@ class Store:
             self._db = sqlite3.connect(path, isolation_level=None, timeout=5, check_same_thread=False)
             self._db.executescript(
                 "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL;"
-                "CREATE TABLE IF NOT EXISTS document (kind TEXT, key TEXT, body TEXT NOT NULL, PRIMARY KEY (kind, key));"
+                "CREATE TABLE IF NOT EXISTS document (kind TEXT, key TEXT, body TEXT NOT NULL,"
+                " PRIMARY KEY (kind, key));"
                 "CREATE TABLE IF NOT EXISTS entry (id INTEGER PRIMARY KEY, at TEXT NOT NULL, subject TEXT NOT NULL,"
                 " step TEXT NOT NULL, phase TEXT NOT NULL, detail TEXT NOT NULL);"
             )

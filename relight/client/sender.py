@@ -107,8 +107,8 @@ class Sender:
         self._counts.sent += len(self._held) - len(failed)
         self._counts.refused += len(failed) - len(later)
         if len(failed) > len(later):
-            why = next(reason for index, reason in failed.items() if index not in later)
-            self._complain(f"{len(failed) - len(later)} signals refused: {why}")
+            reason = next(text for index, text in failed.items() if index not in later)
+            self._complain(f"{len(failed) - len(later)} signals refused: {reason}")
         self._held = [item for index, item in enumerate(self._held) if index in later]
         if later:
             self._back_off(f"{len(later)} signals of an attempt that is not known yet", None)

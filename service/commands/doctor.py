@@ -1,0 +1,55 @@
+# Copyright The Relight authors. SPDX-License-Identifier: Apache-2.0
+"""`relight doctor`: can Relight read the progress of this job, and if not, what exactly is missing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from service.bootstrap import LogUnreadable, RulesInvalid, diagnosis_tools
+from service.doctor import Findings, examine, template
+from service.terminal import ExitCode, escaped, message, result, stop
+
+
+def doctor(
+    log: Annotated[
+        str, typer.Option("--log", help="A log of healthy training, or a folder of one run; .gz too, - for stdin.")
+    ],
+    rules: Annotated[list[Path] | None, typer.Option(help="Folders with your own signatures.")] = None,
+) -> None:
+    """Say which progress signature reads a log, with the values read, or what is missing.
+
+    Exit code 0 if hangs and slowdowns can be detected from this log, 1 if something is missing.
+    """
+    try:
+        tools = diagnosis_tools(rules or [])
+        case = tools.read_folder(Path(log)) if Path(log).is_dir() else tools.read_files([log], {}, {})
+    except RulesInvalid as invalid:
+        for problem in invalid.problems:
+            message(str(problem))
+        raise stop(f"the rules hold {len(invalid.problems)} problem(s), see above", ExitCode.CONFIG) from invalid
+    except LogUnreadable as why:
+        raise stop(str(why), ExitCode.USAGE) from why
+    except OSError as missing:
+        raise stop(str(missing), ExitCode.CONFIG) from missing
+    found = examine(case.logs, tools.diagnostician.progress, tools.clock.now())
+    result(report(found))
+    if found.missing:
+        raise typer.Exit(ExitCode.FINDINGS)
+
+
+def report(found: Findings) -> str:
+    """What was read, what it is good for, what is missing, and a template where no signature fits."""
+    lines = [f"{found.lines} lines, {found.steps} of them tell a step"]
+    for reading in found.signatures:
+        lines.append(f"  {reading.signature}  {reading.count} lines, e.g. line {reading.line}")
+        lines.append(f"    {escaped(reading.text[:200])}")
+        if reading.values:
+            lines.append("    read " + ", ".join(f"{k}={escaped(v)}" for k, v in reading.values.items()))
+    lines += ["can detect  " + what for what in found.able] + ["missing     " + what for what in found.missing]
+    if found.steps == 0:
+        lines += ["", "Adapt this to a line of your log, and check it with `relight rules test my_progress.yaml`:", ""]
+        lines.append(template(found.candidate))
+    return "\n".join(lines)
