@@ -165,7 +165,7 @@ class DivergenceDetector:
                 f"the loss {value:.4g} is {score:.0f} usual distances above its trend {trend:.4g} at step {seen.step}"
             )
             said += self._report(track, seen, "spike", text, score, SPIKE_SPREADS, trend)
-        if model.charge > DIVERGED and model.distance(value) > floor / 2:
+        if model.charge > DIVERGED and model.distance(value) > floor:
             text = f"the loss climbs: {value:.4g} at step {seen.step} where its trend was {trend:.4g}"
             said += self._report(track, seen, "divergence", text, model.charge, DIVERGED, trend)
         said += self._lasting(track, seen, value, trend)

@@ -16,10 +16,12 @@ MAX_WEIGHT = 60.0
 KEPT_SHAPE = 30.0
 CARRIED_WEIGHT = 10.0
 UNSEEN_STALL_S = 300.0
-SHORTEST_PHASE_S = 300.0
+UNMARKED_STALL_S = 420.0
+SHORTEST_PHASE_S = 360.0
 STALL = "stall"
 STEP = "step"
 PERIODIC = "periodic"
+_UNMARKED = frozenset({STALL, STEP, PERIODIC, "start"})
 _PERIOD_MEMORY = 12
 _MIN_PERIOD = 10
 _MIN_MEMBERS = 3
@@ -179,6 +181,10 @@ class Pauses:
     def knows(self, kind: str) -> bool:
         return kind in self._classes
 
+    @property
+    def _is_marked(self) -> bool:
+        return any(kind not in _UNMARKED for kind in self._classes)
+
     def _find_period(self) -> None:
         """The smallest difference in steps that most of the recent long gaps agree on."""
         last, _ = self._long[-1]
@@ -215,15 +221,17 @@ class Pauses:
         """When a running gap of this class is a hang though no probe agrees.
 
         After few stalls the quantile is far above anything seen, so that it is held near the longest of them;
-        a phase, whose length depends on load elsewhere, is given more than it ever took.
+        a phase, whose length depends on load elsewhere, is given more than it ever took. Where the log never
+        marked a phase, a plain pause may be one.
         """
         median = self.median_s or 0.0
         if kind == STEP:
             belief = self._belief(STALL)
             likely = min(belief.quantile(0.99), max(UNSEEN_STALL_S, 2.5 * belief.longest_s))
-            return min(max(10.0 * median, likely, 60.0), max(900.0, 10.0 * median))
+            least = 60.0 if self._is_marked else UNMARKED_STALL_S
+            return min(max(10.0 * median, likely, least), max(900.0, 10.0 * median))
         belief = self._belief(kind)
-        wanted = max(10.0 * median, belief.quantile(0.998), 1.5 * belief.longest_s, SHORTEST_PHASE_S)
+        wanted = max(10.0 * median, belief.quantile(0.998), 2.0 * belief.longest_s, SHORTEST_PHASE_S)
         return min(wanted, max(1800.0, 10.0 * median, 1.5 * belief.longest_s))
 
     # -------------------------------------------------------------- carrying over

@@ -36,11 +36,13 @@ class RankFrames:
         self._open: dict[int, Frame] = {}
         self._heard: dict[int, int] = {}
         self._done: int | None = None
+        self._done_s = 0.0
         self._back: dict[int, tuple[int, int]] = {}
 
     def add(self, seen: StepTiming, at_s: float) -> list[Frame]:
-        if self._done is not None and seen.step <= self._done and not self._went_back(seen.rank, seen.step):
-            return []
+        if self._done is not None and seen.step <= self._done:
+            if at_s <= self._done_s or not self._went_back(seen.rank, seen.step):
+                return []
         self._heard[seen.rank] = seen.step
         frame = self._open.setdefault(seen.step, Frame(seen.step))
         own = math.nan if seen.compute_s is None else seen.compute_s
@@ -70,7 +72,7 @@ class RankFrames:
         )
         ready = [self._open.pop(s) for s in steps if s <= until]
         if ready:
-            self._done = ready[-1].step
+            self._done, self._done_s = ready[-1].step, ready[-1].at_s
             self._back = {}
         return ready
 
@@ -79,6 +81,7 @@ class RankFrames:
             "open": [[f.step, f.at_s, [[r, *_plain(t)] for r, t in f.timings.items()]] for f in self._open.values()],
             "heard": [[r, s] for r, s in self._heard.items()],
             "done": self._done,
+            "done_s": self._done_s,
             "back": [[r, *b] for r, b in self._back.items()],
         }
 
@@ -88,7 +91,7 @@ class RankFrames:
             for step, at_s, timings in state["open"]
         }
         self._heard = dict(state["heard"])
-        self._done = state["done"]
+        self._done, self._done_s = state["done"], state["done_s"]
         self._back = {rank: (step, streak) for rank, step, streak in state["back"]}
 
 

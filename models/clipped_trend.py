@@ -8,17 +8,18 @@ from typing import Any
 
 from models.codec import is_number, pack, unpack
 
-_FIELDS = ("seen", "trend", "spread", "charge")
+_FIELDS = ("seen", "trend", "distance", "change", "last", "charge")
 
 
 class ClippedTrend:
     """How many spreads a value lies above the trend, and the sum of that beyond the usual.
 
-    Shapes: scalars in, scalar out; the state is four numbers.
+    Shapes: scalars in, scalar out; the state is six numbers.
     Units:  those of the input; scores are in spreads, and so is `charge`, a one-sided CUSUM.
     Errors: none for any input.
     Source: an exponentially weighted trend whose every step is clipped at 4 spreads and slowed tenfold
-            while the charge is high; the spread is a mean absolute distance, frozen beyond 5 spreads.
+            while the charge is high; the spread is a mean absolute distance, frozen beyond 5 spreads, but at
+            most twice the mean change between values, since a trend that lags a falling loss is far off.
     """
 
     name = "clipped_trend"
@@ -29,7 +30,7 @@ class ClippedTrend:
         self._warmup, self._allowance = warmup, allowance
         self._seen = 0
         self.trend = self.charge = 0.0
-        self.spread = 0.0
+        self._distance = self._change = self._last = 0.0
 
     @property
     def is_ready(self) -> bool:
@@ -39,7 +40,7 @@ class ClippedTrend:
         if not is_number(value):
             return
         if self._seen == 0:
-            self.trend = float(value)
+            self.trend = self._last = float(value)
             self._seen = 1
             return
         off = value - self.trend
@@ -48,13 +49,23 @@ class ClippedTrend:
             spread = max(self.spread, self._least(self.trend))
             self.charge = max(0.0, self.charge + min(off, 6 * spread) / spread - self._allowance)
             if abs(off) <= 5 * spread:
-                self.spread += self._rate * (1.2533 * abs(off) - self.spread)
+                self._see_spread(off, value - self._last, self._rate)
             off = min(max(off, -4 * spread), 4 * spread)
             rate *= 0.1 if self.charge > 8 else 1.0
         else:
-            self.spread += rate * (1.2533 * abs(off) - self.spread)
+            self._see_spread(off, value - self._last, rate)
         self.trend += rate * off
+        self._last = float(value)
         self._seen = min(self._seen + 1, self._warmup)
+
+    @property
+    def spread(self) -> float:
+        """The usual distance from the trend, or twice the usual change where the trend itself lags far behind."""
+        return min(self._distance, 2 * self._change)
+
+    def _see_spread(self, off: float, change: float, rate: float) -> None:
+        self._distance += rate * (1.2533 * abs(off) - self._distance)
+        self._change += rate * (0.8862 * abs(change) - self._change)
 
     @staticmethod
     def _least(level: float) -> float:
@@ -74,9 +85,9 @@ class ClippedTrend:
         self.charge = 0.0
 
     def snapshot(self) -> dict[str, Any]:
-        values = (self._seen, self.trend, self.spread, self.charge)
+        values = (self._seen, self.trend, self._distance, self._change, self._last, self.charge)
         return pack(self.name, self.version, dict(zip(_FIELDS, values, strict=True)))
 
     def restore(self, state: Mapping[str, Any]) -> None:
         found = unpack(state, self.name, self.version, _FIELDS)
-        self._seen, self.trend, self.spread, self.charge = found
+        self._seen, self.trend, self._distance, self._change, self._last, self.charge = found

@@ -70,7 +70,8 @@ def examine(logs: Sequence[LogText], progress: RuleSet, at: datetime) -> Finding
 
 def _values(progress: StepProgress, captures: Mapping[str, object]) -> dict[str, str]:
     named = {
-        "step": progress.step, "checkpoint_step": progress.checkpoint_step, "rank": progress.rank, "loss": progress.loss,
+        "step": progress.step, "checkpoint_step": progress.checkpoint_step, "rank": progress.rank,
+        "loss": progress.loss,
         "grad_norm": progress.grad_norm, "step_s": progress.step_s, "throughput": progress.throughput,
         "tokens": progress.tokens, "total": captures.get("total"),
     }  # fmt: skip
@@ -111,7 +112,7 @@ def _judge(found: Findings, seen: Sequence[StepProgress]) -> None:
         found.able.append("the rank that a hang stops at, where it falls behind the others")
     else:
         found.missing.append(
-            "steps of one writer only: the rank of a hang or straggler stays unknown; add the three lines of relight.client"
+            "steps of one writer only: the rank of a hang or straggler stays unknown; use relight.client"
         )
 
 
@@ -131,7 +132,8 @@ severity: info
 streams: [application]
 source: [my trainer]
 does_not_prove: that the work is right; it only shows that the program goes on
-event: step            # step | checkpoint_begun | checkpoint_completed | evaluation | initialising | data_stall | completed
+# event: or checkpoint_begun checkpoint_completed evaluation initialising data_stall completed
+event: step
 match:
   any:
     - regex: '{regex}'   # name what you have: step total loss grad_norm step_s step_ms throughput tokens

@@ -3,17 +3,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from controllers.slurm.advice import Advisor, AdvisorRefused, AdvisorUnreachable
+from controllers.slurm.advice import Advisor, AdvisorRefused
 from controllers.slurm.following import Following
-from controllers.slurm.plan import Do, Verb, Wanted, is_ours, next_step, own_mark, took_effect
+from controllers.slurm.plan import Do, Verb, is_ours, next_step, own_mark, took_effect
 from controllers.slurm.pursuit import Pursuit
 from controllers.slurm.settings import ControllerSettings
 from controllers.slurm.slips import Slips
 from controllers.slurm.store import Store
-from relight.hold_mark import MarkState, with_mark
+from relight.hold_mark import with_mark
 from relight.jobs import BatchScheduler, JobRecord, RefusalCode, SchedulerRefused
 from relight.ports import Clock
 from relight.types import AttemptState, NodeName
@@ -76,13 +76,16 @@ class Acting:
         if not pursuit.open_step:
             return
         verb, now = Verb(pursuit.open_step), self._clock.now()
-        wanted = pursuit.wanted(now)
-        if took_effect(verb, job, wanted, self.target(pursuit, job)):
-            self._finished(pursuit, verb, "done", job, {"seen": "after an interruption"})
-            return
+        wanted, on_record = pursuit.wanted(now), bool(pursuit.token)
         step = next_step(job, wanted)
-        if not (isinstance(step, Do) and step.verb is verb):
-            self._finished(pursuit, verb, "error", job, {"why": "overtaken by events"})
+        is_done = took_effect(verb, job, wanted, self.target(pursuit, job))
+        if not is_done and isinstance(step, Do) and step.verb is verb:
+            return  # it is due still, and will be sent under the same key
+        # The interruption may have come before the intent arrived; its key makes two of them one.
+        detail = {"job_id": pursuit.job_id, "at": now.isoformat()}
+        self._milestone(pursuit, verb, "intent", self._key(pursuit, verb), detail, on_record=on_record)
+        told = {"seen": "after an interruption"} if is_done else {"why": "overtaken by events"}
+        self._finished(pursuit, verb, "done" if is_done else "error", job, told, on_record=on_record)
 
     # -------------------------------------------------------------- one verb
 
@@ -119,7 +122,7 @@ class Acting:
         track, now = self._following.track(pursuit.job_id), self._clock.now()
         standing = track.exclusions_for(now, job.exc_nodes) if track else set(job.exc_nodes)
         if pursuit.lacks_capacity:
-            return standing - set(map(NodeName, pursuit.exclusions))
+            return standing - set(map(NodeName, pursuit.added))
         return standing | set(map(NodeName, pursuit.exclusions))
 
     def unmark(self, pursuit: Pursuit, job: JobRecord) -> None:
@@ -157,10 +160,15 @@ class Acting:
         if track is not None:  # remembered first: an entry of ours must never be taken for the user's
             now = self._clock.now()
             ours = {node: until for node, until in track.ours.items() if datetime.fromisoformat(until) > now}
-            added = {} if pursuit.lacks_capacity else {
-                node: until for node, until in pursuit.expires.items() if node not in set(job.exc_nodes) - set(ours)
-            }  # fmt: skip
-            self._following.remember(_with_ours(track, {**ours, **added}))
+            users = set(job.exc_nodes) - set(ours)
+            added = {node: until for node, until in pursuit.expires.items() if node not in users}
+            if pursuit.lacks_capacity:
+                ours = {node: until for node, until in ours.items() if node not in pursuit.added}
+            else:
+                pursuit.added = sorted(added)
+                self.save(pursuit)
+                ours |= added
+            self._following.remember(replace(track, ours=ours))
         self._scheduler.set_exclusions(job.job_id, sorted(target))
 
     def _release(self, pursuit: Pursuit, job: JobRecord) -> None:
@@ -217,12 +225,7 @@ class Acting:
         key = self._key(pursuit, verb)
         told = {**detail, "job_id": pursuit.job_id, "at": now.isoformat(), "job_state": job.native_state if job else ""}
         self._store.log(now.isoformat(), pursuit.attempt, verb, phase, {"key": key, **detail})
-        intent = {"job_id": pursuit.job_id, "at": now.isoformat()}
-        is_kept = not on_record or not pursuit.token
-        if not is_kept:
-            # An interruption may have come before the intent arrived; its key makes it one.
-            self._milestone(pursuit, verb, "intent", key, intent, on_record=True)
-        self._milestone(pursuit, verb, phase, key, told, on_record=not is_kept)
+        self._milestone(pursuit, verb, phase, key, told, on_record=on_record)
         pursuit.open_step = ""
         if phase == "error":
             pursuit.tries[verb] = pursuit.tries.get(verb, 0) + 1
@@ -270,12 +273,3 @@ class Acting:
         if is_final or pursuit.tries.get(do.verb, 0) >= self._settings.max_tries:
             return Gone(disposition="FAILED", reason="scheduler_refused")
         return None
-
-
-def _with_ours(track: object, ours: dict[str, str]):  # type: ignore[no-untyped-def]
-    from dataclasses import replace
-
-    return replace(track, ours=ours)  # type: ignore[type-var]
-
-
-__all__ = ["Acting", "AdvisorUnreachable", "Blind", "Gone", "MarkState", "Wanted"]

@@ -65,13 +65,15 @@ class Wanted:
     """One recovery: the run that failed (`restart_count`, `started_at`), what is advised, and what we did.
 
     `was_running`: the run had not ended when advice was given. `we_held` and `we_released`: those verbs of
-    ours were sent, so that a change of state after them is somebody else's doing.
+    ours were sent, so that a change of state after them is somebody else's doing. `unwanted` are exclusions of
+    ours to be taken back, since they leave the job without nodes.
     """
 
     recommendation: RecommendationId
     action: Action
     restart_count: int
     exclusions: Collection[NodeName] = ()
+    unwanted: Collection[NodeName] = ()
     was_running: bool = False
     started_at: datetime | None = None
     we_held: bool = False
@@ -122,7 +124,7 @@ def _before_requeue(job: JobRecord, wanted: Wanted) -> Step:
 def _after_requeue(job: JobRecord, wanted: Wanted) -> Step:
     """The job was queued again, by us or by Slurm itself: adopt it, and see that it keeps away from nodes."""
     mark = own_mark(job, wanted)
-    is_missing = not set(wanted.exclusions) <= set(job.exc_nodes)
+    is_missing = not set(wanted.exclusions) <= set(job.exc_nodes) or bool(set(wanted.unwanted) & set(job.exc_nodes))
     match job.state:
         case AttemptState.CANCELLED_BY_USER:
             return Over(disposition="ABANDONED", reason="user_cancelled")

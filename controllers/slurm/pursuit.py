@@ -41,6 +41,7 @@ class Pursuit:
     released_at: str = ""
     we_cancelled: bool = False
     lacks_capacity: bool = False
+    added: list[str] = field(default_factory=list)
     token: str = ""
     lease_until: str = ""
     open_step: str = ""
@@ -71,6 +72,7 @@ class Pursuit:
             action=Action(self.action),
             restart_count=self.restart_count,
             exclusions=() if self.lacks_capacity else tuple(map(NodeName, self.exclusions)),
+            unwanted=tuple(map(NodeName, self.added)) if self.lacks_capacity else (),
             was_running=self.was_running,
             started_at=datetime.fromisoformat(self.started_at) if self.started_at else None,
             we_held=bool(self.held_at),

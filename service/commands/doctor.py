@@ -8,7 +8,8 @@ from typing import Annotated
 
 import typer
 
-from service.bootstrap import LogUnreadable, RulesInvalid, diagnosis_tools
+from rules.problems import RulesInvalid
+from service.bootstrap import LogUnreadable, diagnosis_tools
 from service.doctor import Findings, examine, template
 from service.terminal import ExitCode, escaped, message, result, stop
 
