@@ -112,7 +112,7 @@ def plan(seed: int, *, ranks: int = 64, is_variable: bool | None = None, faults:
         last_stage=float(draw.uniform(1.0, 1.6)),
         checkpoint_every=max(10, round(checkpoint_min * 60.0 / step_s / 10.0) * 10),
         checkpoint_s=float(draw.uniform(2.0, 8.0) if is_async else draw.uniform(15.0, 120.0)), is_async=is_async,
-        eval_every=max(20, round(float(draw.uniform(60.0, 240.0)) * 60.0 / step_s / 10.0) * 10) if has_eval else None,
+        eval_every=max(20, round(float(draw.uniform(25.0, 80.0)) * 60.0 / step_s / 10.0) * 10) if has_eval else None,
         eval_s=float(draw.uniform(30.0, 400.0)), start_s=float(draw.uniform(60.0, 900.0)),
         warm_up_steps=int(draw.integers(5, 21)),
         ramp_at_s=float(draw.uniform(0.2, 0.8)) * DAY_S if has_ramp else None,

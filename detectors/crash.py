@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from detectors.attempts import last_attempt_start
-from detectors.evidence import Lines, LogEvidence, read_evidence, year_of
+from detectors.evidence import LogEvidence, read_evidence
+from detectors.lines import Lines, year_of
 from detectors.log_text import LogText
 from detectors.silence import silence_before_order
 from relight.attribute import AttemptFacts, attribute

@@ -214,8 +214,8 @@ class Pauses:
         """When a running gap of this class deserves a closer look."""
         median = self.median_s or 0.0
         if kind == STEP:
-            return max(30.0, 5.0 * median, self._belief(STALL).quantile(0.7))
-        return max(45.0, 5.0 * median, self._belief(kind).quantile(0.95))
+            return max(30.0, 5.0 * median, self._belief(STALL).quantile(0.65))
+        return max(45.0, 5.0 * median, self._belief(kind).quantile(0.97))
 
     def confirm_after_s(self, kind: str) -> float:
         """When a running gap of this class is a hang though no probe agrees.

@@ -40,9 +40,9 @@ class RankFrames:
         self._back: dict[int, tuple[int, int]] = {}
 
     def add(self, seen: StepTiming, at_s: float) -> list[Frame]:
-        if self._done is not None and seen.step <= self._done:
-            if at_s <= self._done_s or not self._went_back(seen.rank, seen.step):
-                return []
+        is_late = self._done is not None and seen.step <= self._done
+        if is_late and (at_s <= self._done_s or not self._went_back(seen.rank, seen.step)):
+            return []
         self._heard[seen.rank] = seen.step
         frame = self._open.setdefault(seen.step, Frame(seen.step))
         own = math.nan if seen.compute_s is None else seen.compute_s

@@ -8,8 +8,9 @@ from datetime import datetime, timedelta
 from itertools import pairwise
 from statistics import median
 
-from detectors.evidence import Lines, LogEvidence
+from detectors.evidence import LogEvidence
 from detectors.line_prefix import own_time
+from detectors.lines import Lines
 from relight.attribute import STOP_ORDERS
 from relight.types import Action, Evidence, FailureName, LogRef, Role, Severity, SignatureId, Stream
 

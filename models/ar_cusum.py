@@ -46,13 +46,17 @@ class ArCusum:
         self._first: list[float] = []
         self._recent: deque[float] = deque(maxlen=RECENT)
 
-    @property
-    def threshold(self) -> float:
-        """The charge that alarms: from noise and false alarms allowed, at least some minutes' worth."""
+    def _accident(self) -> float:
+        """What noise alone may charge, by the false alarms allowed a day."""
         interval = max(self.interval_s, 1e-3)
         logs = math.log(max(86400 / interval, 1) / self._false_per_day)
         noise = 1.6 * self.sigma**2 / self._effect * (1 + self.rho) / (1 - self.rho) * logs
-        return max(noise, 0.75 * self._effect * 180 / interval, 7.5 * self._effect)
+        return max(noise, 7.5 * self._effect)
+
+    @property
+    def threshold(self) -> float:
+        """The charge that alarms: beyond noise, and at least some minutes' worth."""
+        return max(self._accident(), 0.75 * self._effect * 180 / max(self.interval_s, 1e-3))
 
     @property
     def is_degraded(self) -> bool:
@@ -77,12 +81,12 @@ class ArCusum:
             r = LONG
         else:
             self.long = 0
-        reach = max(4 * self.sigma, 4 * self._effect)
+        reach = max(4 * self.sigma, 4 * self._effect, self.threshold / 20)
         r = min(max(r, -reach), reach)
         self.charge = min(max(0.0, self.charge + r - self._effect / 2), 2 * self.threshold)
         self.count = self.count + 1 if self.charge > 0 else 0
         self._recent.append(r)
-        if self.charge < self.threshold / 4:
+        if self.charge < self._accident() / 4:
             self._learn(r)
         self.last = r
 

@@ -50,7 +50,7 @@ class ClippedTrend:
             self.charge = max(0.0, self.charge + min(off, 6 * spread) / spread - self._allowance)
             if abs(off) <= 5 * spread:
                 self._see_spread(off, value - self._last, self._rate)
-            off = min(max(off, -4 * spread), 4 * spread)
+            off = min(max(off, -4 * max(spread, self._distance)), 4 * spread)
             rate *= 0.1 if self.charge > 8 else 1.0
         else:
             self._see_spread(off, value - self._last, rate)

@@ -42,6 +42,9 @@ def culprit_ranks(
     """Global ranks that the evidence accuses, in order of appearance; empty means not known."""
     if failure in _ALL_RANKS_FAIL:
         return ()
+    named = _named_ranks(claims, winner.failure)
+    if named:
+        return named
     if failure in VICTIMS_REPORT:
         return _missing(claims, rank_to_node, logged_ranks)
     out: dict[Rank, None] = {}
@@ -89,6 +92,12 @@ def _accused_ranks(e: Evidence, rank_to_node: Mapping[Rank, NodeName]) -> tuple[
         return ()
     on_node = tuple(r for r, n in rank_to_node.items() if n == e.node)
     return on_node if len(on_node) == 1 else ()
+
+
+def _named_ranks(claims: Sequence[Evidence], failure: FailureName) -> tuple[Rank, ...]:
+    """Ranks that a line lists as missing or failed: `[missing ranks: 0, 3]`."""
+    lists = [str(c.captures["ranks"]) for c in claims if c.failure == failure and c.captures.get("ranks")]
+    return tuple(dict.fromkeys(Rank(int(n)) for text in lists for n in _DIGITS.findall(text)[:_MAX_NODES]))
 
 
 def _accused_rank(e: Evidence) -> Rank | None:

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import hmac
 import secrets
 from collections.abc import Callable
@@ -31,6 +30,7 @@ from service.gates import Gates
 from service.journal import Journal
 from service.records import RecommendationRecord
 from service.refusals import Refused
+from service.tokens import digest
 
 _STEPS = {
     Disposition.PENDING: RecommendationTransition.ACTION_BEGUN,
@@ -71,10 +71,6 @@ class Milestone:
     key: str
     actor: str
     detail: JsonObject
-
-
-def digest(token: str) -> str:
-    return hashlib.sha256(token.encode()).hexdigest()
 
 
 def _new_token() -> str:

@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from typing import Any
 
 from controllers.slurm.advice import Advisor, AdvisorRefused
 from controllers.slurm.following import Following
@@ -227,6 +229,8 @@ class Acting:
         self._store.log(now.isoformat(), pursuit.attempt, verb, phase, {"key": key, **detail})
         self._milestone(pursuit, verb, phase, key, told, on_record=on_record)
         pursuit.open_step = ""
+        if phase == "error" and verb is Verb.REQUEUE_HOLD and (job is None or not is_ours(job, pursuit.wanted(now))):
+            pursuit.held_at = ""  # whoever queued it again, it was not we
         if phase == "error":
             pursuit.tries[verb] = pursuit.tries.get(verb, 0) + 1
         if phase == "done":
@@ -236,7 +240,7 @@ class Acting:
     def _milestone(
         self, pursuit: Pursuit, verb: Verb, phase: str, key: str, detail: dict[str, str], *, on_record: bool
     ) -> None:
-        entry = {"step": str(verb), "phase": phase, "key": f"{key}/{phase}", "detail": detail}
+        entry: dict[str, Any] = {"step": str(verb), "phase": phase, "key": f"{key}/{phase}", "detail": detail}
         if on_record:
             self._post(pursuit, entry)
         elif entry["key"] not in {one["key"] for one in pursuit.outbox}:
@@ -250,10 +254,10 @@ class Acting:
             pursuit.outbox.pop(0)
             self.save(pursuit)
 
-    def _post(self, pursuit: Pursuit, entry: dict[str, object]) -> None:
+    def _post(self, pursuit: Pursuit, entry: Mapping[str, Any]) -> None:
         try:
             self._advisor.milestone(
-                pursuit.id, str(entry["step"]), str(entry["phase"]), str(entry["key"]), entry["detail"]  # type: ignore[arg-type]
+                pursuit.id, str(entry["step"]), str(entry["phase"]), str(entry["key"]), entry["detail"]
             )  # fmt: skip
         except AdvisorRefused as why:
             if why.code == "not_actionable" and entry["phase"] == "intent":

@@ -171,6 +171,8 @@ def _after_requeue_stop(job: JobRecord, wanted: Wanted) -> Step:
         return Do(verb=Verb.REQUEUE_HOLD, state=MarkState.STOPPED)
     if not is_ours(job, wanted):
         return Reached(reason="already_satisfied")  # it waits for a person as it is
+    if not wanted.is_decided:
+        return Do(verb=Verb.RELEASE) if wanted.is_overdue else Wait(why="held while the decision is made")
     if mark is None or mark.state is not MarkState.STOPPED:
         return Do(verb=Verb.REQUEUE_HOLD, state=MarkState.STOPPED)
     return Do(verb=Verb.CANCEL) if wanted.is_grace_over else Wait(why="held until the grace of the stop is over")

@@ -75,9 +75,7 @@ class Recovery:
         is_settled = pursuit.was_running or advice.names_a_cause or now >= datetime.fromisoformat(pursuit.settle_until)
         if not is_settled:
             if self._settings.hold_first and advice.is_restart and not pursuit.held_at:
-                latest = now + timedelta(seconds=self._settings.hard_deadline_s)
-                pursuit.hold_until = min(advice.decide_deadline, latest).isoformat()
-                self._acting.perform(pursuit, Do(verb=Verb.REQUEUE_HOLD), on_record=False)
+                self._hold_meanwhile(pursuit, advice, job, now)
             return False
         if not self._claim(pursuit):
             return False
@@ -89,6 +87,14 @@ class Recovery:
         pursuit.times["claimed"] = now.isoformat()
         self._acting.save(pursuit)
         return True
+
+    def _hold_meanwhile(self, pursuit: Pursuit, advice: Advice, job: JobRecord | None, now: datetime) -> None:
+        """Slurm's requeue delay runs while the log is still being read."""
+        hold = Do(verb=Verb.REQUEUE_HOLD)
+        if next_step(job, pursuit.wanted(now)) == hold:
+            latest = now + timedelta(seconds=self._settings.hard_deadline_s)
+            pursuit.hold_until = min(advice.decide_deadline, latest).isoformat()
+            self._acting.perform(pursuit, hold, on_record=False)
 
     def _undecided(self, pursuit: Pursuit, advice: Advice) -> bool:
         """No claim now: wait, or let go of what is held for it."""
@@ -211,7 +217,7 @@ class Recovery:
         job = self._acting.look(pursuit)
         if disposition != "CONVERGED" and job is not None:
             if is_ours(job, pursuit.wanted(self._clock.now())):
-                self._let_go_of_anything(pursuit, job)
+                self._let_go_of_anything(pursuit)
             job = self._acting.look(pursuit)
             if job is not None:
                 self._acting.unmark(pursuit, job)
@@ -222,7 +228,7 @@ class Recovery:
             return True
         return False
 
-    def _let_go_of_anything(self, pursuit: Pursuit, job: JobRecord) -> None:
+    def _let_go_of_anything(self, pursuit: Pursuit) -> None:
         """Given up for good: a stop of ours is undone too, since demotion releases and never cancels."""
         if Action(pursuit.action) is Action.STOP and pursuit.is_decided:
             pursuit.action, pursuit.exclusions = str(Action.RESTART), []
@@ -247,7 +253,7 @@ class Recovery:
         """Nobody wants it any more: no report, and no hold left behind."""
         job = self._acting.look(pursuit)
         if job is not None and is_ours(job, pursuit.wanted(self._clock.now())):
-            self._let_go_of_anything(pursuit, job)
+            self._let_go_of_anything(pursuit)
             job = self._acting.look(pursuit)
         if job is not None:
             self._acting.unmark(pursuit, job)
