@@ -7,6 +7,7 @@ import math
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from river import drift
@@ -126,8 +127,11 @@ class Told:
 def judge_loss(case: tuple[int, str]) -> Told:
     seed, fault = case
     values = losses(seed, fault, onset=ONSET)
-    detector, alarms = DivergenceDetector(), []
-    adwin, theirs = drift.ADWIN(), []
+    detector = DivergenceDetector()
+    alarms: list[int] = []
+    make_adwin: Any = drift.ADWIN
+    adwin = make_adwin()
+    theirs: list[int] = []
     for step, value in enumerate(values.tolist()):
         seen = StepProgress(attempt=ATTEMPT, at=NOON, step=step, loss=value)
         alarms += [step for _ in detector.observe(seen)]

@@ -18,6 +18,7 @@ from benchmarks.detection_jobs import (
     RANKS,
     RankFault,
     RankJob,
+    packed,
     rank_job,
 )
 from benchmarks.detection_table import Row, Scale, median, on_both_cores, row, shown
@@ -77,6 +78,7 @@ def fault_of(case: Case) -> tuple[RankFault, int]:
 
 def judge(case: Case) -> Verdict:
     fault, steps = fault_of(case)
+    step_s: float | None
     if case.kind == "healthy":
         rng = np.random.default_rng(case.seed)
         step_s = float(rng.uniform(8, 30))
@@ -221,9 +223,10 @@ def cost(scale: Scale) -> list[Row]:  # noqa: ARG001
     ranks = 10_000
     rng = np.random.default_rng(0)
     detector, took = StragglerDetector(), []
-    names, stages, wall = tuple(range(ranks)), np.arange(ranks) % 8, np.full(ranks, 12.0)
+    names, wall = tuple(range(ranks)), packed(np.full(ranks, 12.0))
+    stages = [rank % 8 for rank in names]
     for step in range(230):
-        work = 10 * np.exp(rng.normal(0, 0.01, ranks))
+        work = packed(10 * np.exp(rng.normal(0, 0.01, ranks)))
         batch = StepBatch(
             attempt=ATTEMPT, at=NOON + timedelta(seconds=12 * step), step=step, ranks=names, step_s=wall,
             compute_s=work, stages=stages,

@@ -8,10 +8,11 @@ from dataclasses import dataclass, replace
 
 from detectors.claim import claim_of, evidence_at
 from detectors.exception_claims import traceback_claims, written_not_read
+from detectors.last_words import last_words
 from detectors.lines import Lines
 from detectors.log_text import LogText
 from detectors.training_steps import Step, training_steps, with_progress
-from relight.types import Evidence, FailureName
+from relight.types import Evidence, FailureName, Role
 from rules.match import Hit, RuleSet
 
 MAX_HITS_PER_SIGNATURE = 400
@@ -52,6 +53,9 @@ def read_evidence(
     at_line = _hits(log, signatures, first)
     claims = [(index, claim_of(hit)) for index, hits in at_line.items() for hit in hits]
     claims += traceback_claims(log, lines, at_line, first)
+    if all(claim.role in {Role.BENIGN, Role.CONFIRMATION} for _, claim in claims):
+        unknown = last_words(log, lines, at_line)
+        claims += [unknown] if unknown is not None and unknown[0] >= first else []
     claims.sort(key=lambda pair: pair[0])
     found = [(index, evidence_at(log, lines, index, base, claim)) for index, claim in claims]
     writes = written_not_read(lines, at_line)

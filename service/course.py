@@ -97,7 +97,7 @@ def after_recurrence(
 ) -> tuple[list[Event], IncidentRecord | None]:
     """A new incident of the workload closes the one before, which it is linked to."""
     earlier = _earlier(state, attempt)
-    events = [
+    events: list[Event] = [
         event
         for incident in earlier
         for event in steps(incident, [IncidentTransition.RECURRED], at, reason=f"again in {attempt.id}")

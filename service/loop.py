@@ -25,6 +25,7 @@ from relight.types import (
     Rank,
     SchedulerState,
     Severity,
+    Tier,
 )
 from service.advisor import Advisor
 from service.journal import Journal
@@ -197,7 +198,8 @@ class Loop:
         if self._advisor is None:
             return
         for anomaly in found:
-            if anomaly.attempt in self._journal.state.attempts:
+            is_known = anomaly.attempt in self._journal.state.attempts
+            if is_known and anomaly.tier is Tier.CONFIRMED:  # a suspicion opens no incident
                 self._advisor.attribute(anomaly.attempt, anomaly)
 
     def _guarded(

@@ -12,13 +12,19 @@ from typing import Any
 
 from fastapi import FastAPI
 
+from service.api.examples import EXAMPLES
 from service.api.problems import MEDIA_TYPE
+from service.api.signals import SignalAsk
 
 SNAPSHOT = Path(__file__).with_name("openapi.json")
 
 
 def described(document: dict[str, Any], open_paths: frozenset[str]) -> dict[str, Any]:
     """The framework's document, with problems as what they are and tokens only where they are asked for."""
+    schemas: dict[str, Any] = document["components"]["schemas"]
+    schemas |= _signal_schemas()
+    for name, example in EXAMPLES.items():
+        schemas[name]["examples"] = [example]
     shared: dict[str, Any] = document["components"].setdefault("responses", {})
     for path, item in document["paths"].items():
         for operation in item.values():
@@ -33,6 +39,13 @@ def described(document: dict[str, Any], open_paths: frozenset[str]) -> dict[str,
                     }
                     operation["responses"][status] = {"$ref": f"#/components/responses/{name}"}
     return document
+
+
+def _signal_schemas() -> dict[str, Any]:
+    """Signals are validated one by one, so the framework does not see their schema."""
+    template = "#/components/schemas/{model}"
+    schema = SignalAsk.model_json_schema(ref_template=template)
+    return {**schema.pop("$defs", {}), SignalAsk.__name__: schema}
 
 
 def _is_problem(response: dict[str, Any]) -> bool:

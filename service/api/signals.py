@@ -129,7 +129,7 @@ class SignalBatch(Ask):
     cluster_id: Identifier | None = None
     signals: list[Any] = Field(
         min_length=1, max_length=MAX_BATCH,
-        json_schema_extra={"items": {"type": "object", "description": "a Signal, see SignalItem"}},
+        json_schema_extra={"items": {"$ref": "#/components/schemas/SignalAsk"}},
     )  # fmt: skip
 
 

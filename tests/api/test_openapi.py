@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from service.api.app import routes
+from service.api.examples import EXAMPLES
 from service.api.openapi import SNAPSHOT, document
 from tests.api.running import Service
 
@@ -56,3 +57,42 @@ def test_every_operation_but_the_open_ones_asks_for_a_token() -> None:
 def test_problems_are_described_as_problem_json() -> None:
     shared = DESCRIBED["components"]["responses"]
     assert {tuple(response["content"]) for response in shared.values()} == {("application/problem+json",)}
+
+
+def test_every_body_has_an_example() -> None:
+    bodies = {
+        operation["requestBody"]["content"]["application/json"]["schema"]["$ref"].rpartition("/")[2]
+        for _, _, operation in OPERATIONS
+        if "application/json" in operation.get("requestBody", {}).get("content", {})
+    }
+    assert bodies == set(EXAMPLES)
+
+
+def test_every_reference_leads_somewhere() -> None:
+    for place in set(re.findall(r'"\$ref": "#/([^"]+)"', json.dumps(DESCRIBED))):
+        found: Any = DESCRIBED
+        for part in place.split("/"):
+            assert part in found, place
+            found = found[part]
+
+
+def test_the_examples_work_as_written(service: Service) -> None:
+    """In the order of a recovery, with the ids that the service gave."""
+    assert service.put("/v1/attempts/a-1", json=EXAMPLES["AttemptAsk"]).status_code == 201
+    assert service.post("/v1/signals", json=EXAMPLES["SignalBatch"]).json()["accepted"] == 2
+    advice = service.post("/v1/recommendations", json=EXAMPLES["RecommendationAsk"]).json()
+    where = f"/v1/recommendations/{advice['id']}"
+    assert service.post("/v1/attributions", json=EXAMPLES["AttributionAsk"]).status_code == 201
+    generation = {"observed_generation": service.get(where).json()["generation"]}
+    assert service.post(f"{where}/approve", json=EXAMPLES["AnswerAsk"]).status_code == 200
+    lease = service.post(f"{where}/claim", json=EXAMPLES["ClaimAsk"] | generation).json()
+    said = EXAMPLES["MilestoneAsk"] | {"recommendation_id": advice["id"]}
+    assert service.post("/v1/milestones", json=said).status_code == 201
+    report = EXAMPLES["ReconciliationAsk"] | generation | {"claim_token": lease["claim_token"]}
+    assert service.put(f"{where}/reconciliation", json=report).status_code == 200
+    assert service.post(f"{where}/feedback", json=EXAMPLES["FeedbackAsk"]).status_code == 200
+    assert service.put("/v1/exclusions", json=EXAMPLES["ExclusionAsk"]).status_code == 201
+    assert service.post("/v1/audit/verify", json=EXAMPLES["VerifyAsk"]).json()["is_sound"]
+    for path, name in (("/v1/modes", "ModeAsk"), ("/v1/policy", "PolicyAsk")):
+        etag = service.get(path).headers["ETag"]
+        assert service.put(path, json=EXAMPLES[name], headers={"If-Match": etag}).status_code == 200, path

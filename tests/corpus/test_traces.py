@@ -7,7 +7,6 @@ import json
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 import pytest
 
@@ -54,14 +53,14 @@ def trace(name: str) -> list[Observation]:
     wall = (ops["start_ts"] + ops["duration"]).groupby(keys).max().unstack() - ops["start_ts"].groupby(
         keys
     ).min().unstack()
-    stages = ops.groupby("rank")["stage"].first().reindex(computed.columns).to_numpy()
+    stages = ops.groupby("rank")["stage"].first().reindex(computed.columns).tolist()
     at, made = NOON, []
     for step in computed.index:
         at += timedelta(seconds=float(wall.loc[step].max()))
         made.append(
             StepBatch(
                 attempt=JOB, at=at, step=int(step), ranks=tuple(int(r) for r in computed.columns), stages=stages,
-                step_s=wall.loc[step].to_numpy(), compute_s=computed.loc[step].to_numpy(),
+                step_s=wall.loc[step].tolist(), compute_s=computed.loc[step].tolist(),
             )
         )  # fmt: skip
     return list(made)
@@ -88,7 +87,7 @@ def test_workers_of_uneven_speed_without_an_onset_raise_no_alarm() -> None:
     stream = [
         StepBatch(
             attempt=JOB, at=NOON + timedelta(seconds=10 * i), step=i, ranks=tuple(range(len(row))),
-            step_s=np.full(len(row), 1.0), compute_s=row / 1000,
+            step_s=[1.0] * len(row), compute_s=(row / 1000).tolist(),
         )
         for i, row in enumerate(table.to_numpy(dtype=float))
     ]  # fmt: skip

@@ -61,7 +61,9 @@ def played(detector: HangDetector, script: list[Observation | int], now_s: int =
 
 @given(SCRIPT)
 @settings(max_examples=150, deadline=None)
-def test_at_most_one_hang_an_attempt_is_confirmed_and_its_onset_is_not_after_it(script: list[Observation | int]) -> None:
+def test_at_most_one_hang_an_attempt_is_confirmed_and_its_onset_is_not_after_it(
+    script: list[Observation | int],
+) -> None:
     found, _ = played(HangDetector(), script)
     confirmed = [a.attempt for a in found if a.tier is Tier.CONFIRMED]
     assert len(confirmed) == len(set(confirmed))

@@ -198,7 +198,7 @@ def test_exclusions_that_leave_too_few_nodes_are_not_set_and_that_is_said(make_w
     world = make_world(nodes=2)
     job_id = world.running()
     world.gpu_falls_off(job_id)
-    world.until(lambda: world.advice(job_id)["state"] not in {"PROPOSED", "CLAIMED", "ACTING"})
+    world.until(lambda: world.advice(job_id)["state"] not in {"", "PROPOSED", "CLAIMED", "ACTING"})
     job = world.slurm.job(job_id)
     assert (job.exc_nodes, job.is_held) == ((), False)
     assert job.restart_count <= 1
@@ -241,10 +241,9 @@ def test_progress_and_completion_are_four_separate_outcomes(world: World) -> Non
     assert world.service.as_(Role.ADMIN).post("/v1/signals", json={"signals": [signal]}).json()["accepted"] == 1
     world.slurm.end(job_id, "COMPLETED", exit_code=0)
     world.step(3)
-    outcomes = [event.outcome for event in world.service.audit.events() if isinstance(event, OutcomeReported)]
-    assert [str(one) for one in outcomes] == [
-        "allocation_restarted", "decision_executed", "progress_resumed", "training_completed"
-    ]  # fmt: skip
+    outcomes = [str(event.outcome) for event in world.service.audit.events() if isinstance(event, OutcomeReported)]
+    assert sorted(outcomes[:2]) == ["allocation_restarted", "decision_executed"], "either may be seen first"
+    assert outcomes[2:] == ["progress_resumed", "training_completed"]
 
 
 def test_tasks_of_an_array_are_recovered_one_by_one(world: World) -> None:

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from benchmarks.detection_hang import Ours, Tally, run
 from benchmarks.fleet import FIRST_TEST_SEED, Fault, FaultKind, Job, What, plan
 from detectors.hang import HangDetector
 from detectors.rank_signs import RankSigns
-from relight.types import Anomaly, AttemptId, Heartbeat, Observation, Rank, Scope, StepTiming, Tier
+from relight.types import Anomaly, AttemptId, Heartbeat, Rank, Scope, StepTiming, Tier
 
 RUNS = Path(__file__).parents[3] / "shared" / "logs"
 JOB = AttemptId("job.0")
@@ -59,7 +59,10 @@ def test_a_slow_rank_slows_its_own_work_and_the_whole_job() -> None:
     events = [e for e in Job(plan(103, is_variable=False, faults=(fault,))).events(20_000.0) if e.what is What.STEP]
     before = [e for e in events if 5_000 < e.at_s < 10_000]
     after = [e for e in events if e.at_s > 10_100]
-    own = [np.mean([e.compute[63] / np.median(e.compute[48:]) for e in part if e.compute is not None]) for part in (before, after)]
+    own = [
+        np.mean([e.compute[63] / np.median(e.compute[48:]) for e in part if e.compute is not None])
+        for part in (before, after)
+    ]
     assert 1.25 < own[1] / own[0] < 1.35
     assert np.mean([e.wall_s for e in after]) > 1.1 * np.mean([e.wall_s for e in before])
 
@@ -86,12 +89,12 @@ def timings(folder: Path) -> list[StepTiming]:
     return sorted(found, key=lambda seen: seen.at)
 
 
-def replayed(seen: list[Observation], until: datetime) -> list[Anomaly]:
+def replayed(seen: Sequence[StepTiming | Heartbeat], until: datetime) -> list[Anomaly]:
     """Ticks of two seconds; observations arrive when they were made."""
     detector, found, index = HangDetector(), list[Anomaly](), 0
-    now: datetime = seen[0].at  # type: ignore[union-attr, assignment]
+    now = seen[0].at
     while now < until:
-        while index < len(seen) and seen[index].at <= now:  # type: ignore[union-attr, operator]
+        while index < len(seen) and seen[index].at <= now:
             found += detector.observe(seen[index])
             index += 1
         found += detector.overdue(now)
@@ -119,13 +122,13 @@ def heartbeats(timings_: list[StepTiming], until: datetime, stopped: int, stoppe
 def test_recorded_runs_that_did_not_hang_raise_nothing(kind: str) -> None:
     for folder in sorted((RUNS / kind).iterdir()):
         seen = timings(folder)
-        assert replayed(list(seen), truth(folder)[1]) == [], folder.name
+        assert replayed(seen, truth(folder)[1]) == [], folder.name
 
 
 @recorded
 def test_a_recorded_stopped_rank_is_suspected_and_unnamed_by_equal_steps_alone() -> None:
     folder = RUNS / "sigstop" / "rank2-silent"
-    found = replayed(list(timings(folder)), truth(folder)[1])
+    found = replayed(timings(folder), truth(folder)[1])
     assert [(a.tier, a.scope) for a in found] == [(Tier.SUSPECT, Scope.JOB)]
     assert "culprit unknown" in found[0].summary
 
@@ -136,7 +139,8 @@ def test_a_recorded_stopped_rank_is_confirmed_and_named_by_heartbeats() -> None:
     said, until = truth(folder)
     seen = timings(folder)
     stopped_at = datetime.fromtimestamp(next(e["t"] for e in said["events"] if "SIGSTOP" in e["what"]), UTC)
-    both: list[Observation] = sorted([*seen, *heartbeats(seen, until, 2, stopped_at)], key=lambda one: one.at)
+    both: list[StepTiming | Heartbeat] = [*seen, *heartbeats(seen, until, 2, stopped_at)]
+    both.sort(key=lambda one: one.at)
     confirmed = [a for a in replayed(both, until) if a.tier is Tier.CONFIRMED]
     assert [a.rank for a in confirmed] == [2]
     assert confirmed[0].detected_at - stopped_at < timedelta(seconds=45)
@@ -145,4 +149,4 @@ def test_a_recorded_stopped_rank_is_confirmed_and_named_by_heartbeats() -> None:
 @recorded
 def test_a_recorded_stop_that_ended_by_itself_is_no_hang() -> None:
     folder = RUNS / "sigstop" / "rank0-stop-then-cont"
-    assert replayed(list(timings(folder)), truth(folder)[1]) == []
+    assert replayed(timings(folder), truth(folder)[1]) == []

@@ -211,7 +211,7 @@ def test_a_restart_goes_on_where_the_last_durable_batch_ended(site: Site) -> Non
 def test_a_crash_in_the_middle_neither_loses_nor_doubles_a_line(site: Site, when: str) -> None:
     site.write(b"one\n\r 1%| 1/9\r 2%| 2/9\rtw")
     setattr(site.receiver, when, 1)
-    with pytest.raises(OSError, match="disk full|killed"):
+    with pytest.raises(OSError, match=r"disk full|killed"):
         site.tick(after_s=40)
     site.write(b"o\nthree\n")
     site.start()

@@ -104,9 +104,14 @@ def test_other_counters_are_no_steps(reader: ProgressReader, text: str) -> None:
 
 
 def test_values_keep_their_units(reader: ProgressReader) -> None:
-    seen = the_step(reader, " iteration 5/ 250 | elapsed time per iteration (ms): 239.5 | lm loss: 3.7E+00 | grad norm: 0.804 |")
+    seen = the_step(
+        reader, " iteration 5/ 250 | elapsed time per iteration (ms): 239.5 | lm loss: 3.7E+00 | grad norm: 0.804 |"
+    )
     assert (seen.step_s, seen.grad_norm) == (0.2395, 0.804)
-    seen = the_step(reader, "completed step: 12, seconds: 3.204, TFLOP/s/device: 211.9, Tokens/s/device: 3901.1, total_weights: 65536, loss: 8.0")
+    seen = the_step(
+        reader,
+        "completed step: 12, seconds: 3.204, TFLOP/s/device: 211.9, Tokens/s/device: 3901.1, total_weights: 65536, loss: 8.0",
+    )
     assert (seen.tokens, seen.throughput, seen.step_s) == (65536, 3901.1, 3.204)
 
 
@@ -121,12 +126,17 @@ def test_a_job_that_trains_on_with_a_loss_that_is_no_number_makes_progress(reade
 
 
 def test_a_megatron_line_with_nan_keeps_its_step(reader: ProgressReader) -> None:
-    seen = the_step(reader, " iteration     5427/  250000 | consumed samples: 9 | loss scale: 1.0 | grad norm: nan | number of nan iterations:   0 |")
+    seen = the_step(
+        reader,
+        " iteration     5427/  250000 | consumed samples: 9 | loss scale: 1.0 | grad norm: nan | number of nan iterations:   0 |",
+    )
     assert seen.step == 5427
 
 
 def test_a_counter_that_starts_anew_each_epoch_goes_on(reader: ProgressReader) -> None:
-    steps = [the_step(reader, f"Epoch: [{e}][ {s}/625]\tTime  0.41").step for e, s in ((0, 600), (1, 10), (1, 20), (2, 5))]
+    steps = [
+        the_step(reader, f"Epoch: [{e}][ {s}/625]\tTime  0.41").step for e, s in ((0, 600), (1, 10), (1, 20), (2, 5))
+    ]
     assert steps == sorted(steps)  # type: ignore[type-var]
 
 
@@ -149,7 +159,16 @@ def test_a_checkpoint_that_names_no_step_is_that_of_the_file_it_stands_in(reader
 
 @pytest.mark.parametrize(
     ("text", "value"),
-    [("8,101", 8101.0), ("8.15K", 8150.0), ("3.1E+00", 3.1), ("0.15s", 0.15), ("-2.5", -2.5), ("fast", None), (None, None), (7, 7.0)],
+    [
+        ("8,101", 8101.0),
+        ("8.15K", 8150.0),
+        ("3.1E+00", 3.1),
+        ("0.15s", 0.15),
+        ("-2.5", -2.5),
+        ("fast", None),
+        (None, None),
+        (7, 7.0),
+    ],
 )
 def test_numbers_are_read_in_all_spellings(text: str | int | None, value: float | None) -> None:
     assert number(text) == value

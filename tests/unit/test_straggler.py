@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
@@ -228,11 +229,11 @@ def test_ten_thousand_ranks_take_64_bytes_each_at_most() -> None:
     ranks, rng = 10_000, np.random.default_rng(100)
     detector, names = StragglerDetector(), tuple(range(10_000))
     for step in range(40):
-        work = 8 * np.exp(rng.normal(0, 0.01, ranks))
+        work = array("d", (8 * np.exp(rng.normal(0, 0.01, ranks))).tobytes())
         detector.observe(
             StepBatch(
                 attempt=AttemptId("big"), at=NOON + timedelta(seconds=step), step=step, ranks=names,
-                step_s=np.full(ranks, 10.0), compute_s=work, stages=np.arange(ranks) % 8,
+                step_s=[10.0] * ranks, compute_s=work, stages=[rank % 8 for rank in names],
             )
         )  # fmt: skip
     assert detector.bytes_per_rank(AttemptId("big")) <= 64
