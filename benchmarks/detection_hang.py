@@ -18,7 +18,7 @@ from typing import Protocol
 
 import numpy as np
 
-from benchmarks.detection_table import Row, Scale, on_both_cores, row
+from benchmarks.detection_table import on_both_cores
 from benchmarks.fleet import DAY_S, FIRST_TEST_SEED, Event, Job, What, plan
 from detectors.hang import HangDetector
 from relight.ports import HangProbe, ProbeReading, ProbeSays
@@ -264,44 +264,6 @@ def figures(rows: dict[str, dict[str, float]]) -> dict[str, float]:
             ours["lost_s_per_job_day"] / max(1.0, rows["fixed 600 s"]["lost_s_per_job_day"]), 2
         ),
     }
-
-
-@row
-def hangs(scale: Scale) -> list[Row]:
-    """Rows 1 to 4 of the detection table."""
-    rows = measured(scale.seeds(48))
-    said = figures(rows)
-    fixed, lines = rows["fixed 600 s"], rows["relight, rank-0 steps only"]
-    false, false0 = said["hang_false_alarms_per_job_day"], said["hang_false_alarms_per_job_day_rank0"]
-    p50, p90 = said["hang_confirm_p50_s"], said["hang_confirm_p90_s"]
-    suspect, often = said["hang_suspect_p50_s"], said["hang_suspects_per_job_day"]
-    ratio = said["hang_lost_ratio_to_fixed_600_s"]
-    theirs = f"fixed 600 s: {fixed['false_alarms_per_job_day']:g}"
-    return [
-        Row(
-            number="1.1", metric="hang: false alarms per job-day, phase markers", measured=f"{false:g}",
-            bar="<= 0.10", is_met=false <= 0.10, baseline=theirs, figures=said,
-        ),
-        Row(
-            number="1.2", metric="hang: false alarms per job-day, rank-0 lines only", measured=f"{false0:g}",
-            bar="<= 0.30", is_met=false0 <= 0.30, baseline=theirs,
-        ),
-        Row(
-            number="2", metric="hang: confirmed after, p50 / p90", measured=f"{p50:g} / {p90:g} s",
-            bar="<= 330 / 780 s", is_met=p50 <= 330 and p90 <= 780,
-            baseline=f"fixed 600 s: {fixed['confirm_p50_s']:g} / {fixed['confirm_p90_s']:g}; "
-            f"rank-0 lines: {lines['confirm_p50_s']:g} / {lines['confirm_p90_s']:g}",
-        ),
-        Row(
-            number="3", metric="hang: suspected after p50, suspicions per job-day", measured=f"{suspect:g} s, {often:g}",
-            bar="<= 75 s, <= 2", is_met=suspect <= 75 and often <= 2,
-            baseline=f"with a probe confirmed after {said['hang_confirm_p50_s_with_probe']:g} s",
-        ),
-        Row(
-            number="4", metric="hang: time lost a day against fixed 600 s", measured=f"{ratio:g}x",
-            bar="<= 0.5x", is_met=ratio <= 0.5, baseline=f"fixed 600 s: {fixed['lost_s_per_job_day']:g} s",
-        ),
-    ]  # fmt: skip
 
 
 def main() -> None:

@@ -131,7 +131,7 @@ def baseline_recall(verdicts: list[Verdict]) -> float:
 
 @row
 def false_alarms(scale: Scale) -> list[Row]:
-    cases = [Case(seed, v, "healthy", 1.0) for v in (False, True) for seed in scale.seeds(20)]
+    cases = [Case(seed, v, "healthy", 1.0) for v in (False, True) for seed in scale.seeds(16)]
     verdicts = on_both_cores(judge, cases)
     days = sum(v.days for v in verdicts)
     rate = sum(v.false_alarms for v in verdicts) / days

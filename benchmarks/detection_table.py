@@ -15,7 +15,7 @@ B = TypeVar("B")
 
 @dataclass(frozen=True, kw_only=True)
 class Scale:
-    """How much to run: `count` scales a usual number of jobs, `seeds` gives them their seeds."""
+    """How much to run: `count` scales a usual number of jobs, `seeds` are theirs."""
 
     jobs: float = 1.0
     first_seed: int = 100

@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
+import numpy as np
+
 from detectors.hang_watch import START_LIMIT_S, Judgement, Watch
 from relight.ports import HangProbe, ProbeReading, ProbeSays
 from relight.types import (
@@ -120,8 +122,8 @@ class HangDetector:
         return ()
 
     def _batch(self, seen: StepBatch) -> None:
-        ranks = [r for r, s in zip(seen.ranks, seen.step_s, strict=True) if s == s]
-        if ranks:
+        ranks = np.asarray(seen.ranks, np.int64)[~np.isnan(np.asarray(seen.step_s, np.float64))]
+        if ranks.size:
             step = StepProgress(attempt=seen.attempt, at=seen.at, step=seen.step, rank=Rank(int(ranks[0])))
             self._watch(seen.attempt).progressed_together(step, ranks, self._arrived(seen.at))
 

@@ -8,6 +8,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from detectors.pauses import MIN_ORDINARY, Pauses
 from detectors.rank_signs import Lagging, RankSigns
 from relight.ports import ProbeReading
@@ -114,11 +117,11 @@ class Watch:
         elif step < self._step and self._goes_back(step, rank):
             self._rewound(step, now)
         if step is not None and rank is not None:
-            self.ranks.stepped((rank,), step, now)
+            self.ranks.stepped(np.array((rank,)), step, now)
         elif step is not None:
             self._unnamed_step = max(step, self._unnamed_step or 0)
 
-    def progressed_together(self, seen: StepProgress, ranks: Sequence[int], at: datetime) -> None:
+    def progressed_together(self, seen: StepProgress, ranks: NDArray[np.int64], at: datetime) -> None:
         """One step of many ranks, reported at once."""
         self.progressed(seen, at)
         if seen.step is not None:

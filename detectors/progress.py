@@ -26,6 +26,8 @@ _ORDER = tuple(_PHASES)
 _ANSI = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
 _OWN_RANK = re.compile(r"\[[Rr]ank[ :=]?(\d{1,6})\]")
 _RANK_WITHIN = 200
+_TRAINING = frozenset({"loss", "grad_norm", "epoch", "step_ms"})
+_FOREIGN_BARS = 2_000
 _FACTORS = {"k": 1e3, "m": 1e6, "g": 1e9, "b": 1e9, "t": 1e12}
 _NUMBER = re.compile(r"^([-+]?[\d,]*\.?\d+(?:[eE][-+]?\d+)?)\s*([kKmMgGbBtT]?)")
 
@@ -40,10 +42,24 @@ _MASKED = {987654321.25: math.nan, 987654321.75: math.inf}
 
 @dataclass(slots=True)
 class _File:
-    """What is remembered of one file: where a checkpoint that is being written stands."""
+    """What is remembered of one file: its training bar, and where a checkpoint that is being written stands."""
 
     step: int | None = None
     checkpoint: int | None = None
+    total: int | None = None
+    foreign: int = 0
+
+    def is_foreign(self, total: int) -> bool:
+        """True for a bar without a name that is drawn while the training bar is not at its end: an evaluation.
+
+        Its counter is none of training. A training bar that does not come back was replaced after all.
+        """
+        is_other = self.total is not None and total != self.total and (self.step or 0) < self.total
+        if is_other and self.foreign < _FOREIGN_BARS:
+            self.foreign += 1
+            return True
+        self.total, self.foreign = total, 0
+        return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +125,10 @@ class ProgressReader:
         file = self._attempts.setdefault(line.attempt, _Files()).files.setdefault(line.file, _File())
         step = _step(said)
         checkpoint: int | None = None
+        if event == "step" and _is_bare_bar(said) and file.is_foreign(int(said["total"])):
+            return StepProgress(attempt=line.attempt, at=at, phase=Phase.EVALUATION, rank=_rank(line))
+        if event == "initialising":
+            file.total = None
         if event == "step":
             file.step = step if step is not None else file.step
         elif event == "checkpoint_begun":
@@ -147,6 +167,11 @@ def _masked(text: bytes) -> bytes:
 
 def _richness(hit: Hit) -> tuple[bool, int]:
     return "step" in hit.captures, len(hit.captures)
+
+
+def _is_bare_bar(said: Captures) -> bool:
+    """A counter with a total but with nothing that only training has."""
+    return isinstance(said.get("step"), int) and isinstance(said.get("total"), int) and not _TRAINING & said.keys()
 
 
 def _step(captures: Captures) -> int | None:

@@ -16,7 +16,7 @@ REWIND_AFTER = 3
 
 
 @dataclass(slots=True)
-class Frame:
+class StepFrame:
     """One step's timings by rank: seconds of the step, and of own work or NaN."""
 
     step: int
@@ -33,18 +33,18 @@ class RankFrames:
     """
 
     def __init__(self) -> None:
-        self._open: dict[int, Frame] = {}
+        self._open: dict[int, StepFrame] = {}
         self._heard: dict[int, int] = {}
         self._done: int | None = None
         self._done_s = 0.0
         self._back: dict[int, tuple[int, int]] = {}
 
-    def add(self, seen: StepTiming, at_s: float) -> list[Frame]:
+    def add(self, seen: StepTiming, at_s: float) -> list[StepFrame]:
         is_late = self._done is not None and seen.step <= self._done
         if is_late and (at_s <= self._done_s or not self._went_back(seen.rank, seen.step)):
             return []
         self._heard[seen.rank] = seen.step
-        frame = self._open.setdefault(seen.step, Frame(seen.step))
+        frame = self._open.setdefault(seen.step, StepFrame(seen.step))
         own = math.nan if seen.compute_s is None else seen.compute_s
         frame.timings.setdefault(seen.rank, (seen.step_s, own))
         frame.at_s = max(frame.at_s, at_s)
@@ -59,7 +59,7 @@ class RankFrames:
         self._done, self._open, self._back, self._heard = step - 1, {}, {}, {}
         return True
 
-    def _complete(self) -> list[Frame]:
+    def _complete(self) -> list[StepFrame]:
         newest = max(self._open)
         steps = sorted(self._open)
         if self._done is None and len(steps) < MOST_OPEN // 2:
@@ -87,7 +87,7 @@ class RankFrames:
 
     def restore(self, state: Mapping[str, Any]) -> None:
         self._open = {
-            step: Frame(step, at_s, {r: (_number(a), _number(b)) for r, a, b in timings})
+            step: StepFrame(step, at_s, {r: (_number(a), _number(b)) for r, a, b in timings})
             for step, at_s, timings in state["open"]
         }
         self._heard = dict(state["heard"])

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -65,10 +65,9 @@ class RankSigns:
         known = 0 <= rank < len(self._step) and self._step[rank] >= 0
         return int(self._step[rank]) if known else None
 
-    def stepped(self, ranks: Sequence[int], step: int, at_s: float) -> None:
+    def stepped(self, ranks: NDArray[np.int64], step: int, at_s: float) -> None:
         """One step of one or many ranks; a step lower than a rank's last one is late and changes nothing."""
-        index: NDArray[np.int64] = np.asarray(ranks, np.int64)
-        index = index[(index >= 0) & (index < MAX_RANKS)]
+        index = ranks[(ranks >= 0) & (ranks < MAX_RANKS)]
         if index.size == 0:
             return
         self._holds(int(index.max()))

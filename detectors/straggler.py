@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from detectors.peer_cusum import PeerCusumOptions
-from detectors.rank_frames import Frame
+from detectors.rank_frames import StepFrame
 from detectors.shapes import LearntBefore, key_of
 from detectors.straggler_track import Track
 from relight.types import Anomaly, AttemptId, JobShape, Observation, StepBatch, StepTiming
@@ -103,7 +103,7 @@ class StragglerDetector:
         learns = seen.attempt not in self._frozen
         return track.see(seen.attempt, seen.step, at_s, ranks, work, _wall(seen.step_s), seen.stages, learns=learns)
 
-    def _see_frames(self, attempt: AttemptId, frames: Sequence[Frame]) -> tuple[Anomaly, ...]:
+    def _see_frames(self, attempt: AttemptId, frames: Sequence[StepFrame]) -> tuple[Anomaly, ...]:
         track = self._tracks[attempt]
         said: list[Anomaly] = []
         for frame in frames:

@@ -103,8 +103,8 @@ class ArCusum:
     def _learn(self, r: float) -> None:
         near = min(max(r, -3 * self.sigma), 3 * self.sigma)
         before = min(max(self.last, -3 * self.sigma), 3 * self.sigma)
-        power = 0.02 * near * before / self.sigma**2
-        self.rho = min(max(0.98 * self.rho + power, 0.0), 0.8)
+        product = min(max(near * before / self.sigma**2, -1.5), 1.5)  # else the first steps of a drop raise rho
+        self.rho = min(max(0.98 * self.rho + 0.02 * product, 0.0), 0.8)
         self.sigma = max(SIGMA_FLOOR, self.sigma + 0.01 * (1.2533 * abs(near) - self.sigma))
         assert self.level is not None
         self.taught = min(self.taught + 1, MOST_TAUGHT)

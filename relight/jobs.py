@@ -82,7 +82,7 @@ class JobRecord:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NodeRecord:
+class SchedulerNode:
     """One node; `is_lost` means that it does not answer or is marked down, not merely drained."""
 
     name: NodeName
@@ -101,7 +101,7 @@ class ClusterReading:
     is_blind: bool
     why_blind: str = ""
     jobs: tuple[JobRecord, ...] = ()
-    nodes: tuple[NodeRecord, ...] = ()
+    nodes: tuple[SchedulerNode, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,7 +181,10 @@ class BatchScheduler(Protocol):
     does no more than done once.
     """
 
-    name: str
+    @property
+    def name(self) -> str:
+        """As in configuration: `slurm`."""
+        ...
 
     def survey(self, now: datetime) -> ClusterReading:
         """All jobs that the scheduler still knows, finished ones included, and all nodes."""

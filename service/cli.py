@@ -13,6 +13,8 @@ _COMMANDS: dict[str, tuple[str, str]] = {
     "diagnose": ("service.commands.diagnose:diagnose", "Say why a job failed, from its logs."),
     "serve": ("service.commands.serve:serve", "Run the API and the console."),
     "demo": ("service.commands.demo:demo", "A simulated cluster with faults, and its console."),
+    "controller": ("service.commands.controller:app", "Carry recommendations out on a cluster."),
+    "watchdog": ("service.commands.controller:watchdog_app", "Let go of our holds in time."),
     "doctor": ("service.commands.doctor:doctor", "Say whether a job's progress can be read from its log."),
     "rules": ("service.commands.rules:app", "Lint, test, explain and try signatures."),
     "audit": ("service.commands.audit:app", "Verify, export and read the audit log."),

@@ -264,3 +264,8 @@ def cache_folder() -> Path:
 def is_ci() -> bool:
     """Nobody watches: commands that would wait for a person end by themselves."""
     return os.environ.get("CI", "").lower() in {"1", "true", "yes"}
+
+
+def slurm_environment() -> dict[str, str]:
+    """What Slurm's commands are told by their environment, and nothing else of ours."""
+    return {name: os.environ[name] for name in ("SLURM_CONF", "HOME", "USER", "LANG") if name in os.environ}

@@ -187,8 +187,12 @@ class Acting:
         self._slips.drop(job.job_id)
 
     def _bring_forward(self, pursuit: Pursuit, job: JobRecord, now: datetime) -> None:
-        """Slurm lets a requeued job wait for two minutes; the advised back-off counts instead, if it is shorter."""
-        start = datetime.fromisoformat(pursuit.released_at) + timedelta(seconds=pursuit.delay_s)
+        """Slurm lets a requeued job wait for two minutes; the advised back-off counts instead, if it is shorter.
+
+        It runs from the hold on, so that the time of the decision is part of it.
+        """
+        delay = min(float(pursuit.delay_s), self._settings.max_delay_s)
+        start = datetime.fromisoformat(pursuit.held_at or pursuit.released_at) + timedelta(seconds=delay)
         if job.state is not AttemptState.PENDING or (job.eligible_at is not None and job.eligible_at <= start):
             return
         try:
@@ -246,6 +250,15 @@ class Acting:
         elif entry["key"] not in {one["key"] for one in pursuit.outbox}:
             pursuit.outbox.append(entry)
             self.save(pursuit)
+
+    def witness_release(self, pursuit: Pursuit, job: JobRecord | None) -> None:
+        """A hold of ours that we did not end ourselves: the watchdog's doing or a person's goes on record too."""
+        now = self._clock.now().isoformat()
+        detail = {"why": "ended by the watchdog or by a person", "job_id": pursuit.job_id, "at": now,
+                  "job_state": job.native_state if job else ""}  # fmt: skip
+        self._milestone(
+            pursuit, Verb.RELEASE, "done", f"{pursuit.generation}/release/witnessed", detail, on_record=True
+        )
 
     def flush(self, pursuit: Pursuit) -> None:
         """Milestones that could not be sent when they were due, in their order."""

@@ -128,7 +128,7 @@ class Advisor:
         said = self._ask("POST", f"/v1/recommendations/{name}/claim", body)
         return Claim(
             token=str(said["claim_token"]),
-            until=moment(said["lease_expires_at"]),
+            until=_moment(said["lease_expires_at"]),
             advice=_advice(said["recommendation"]),
         )
 
@@ -162,7 +162,7 @@ class Advisor:
         return said
 
 
-def moment(text: Any) -> datetime:
+def _moment(text: Any) -> datetime:
     """A time of the API. Errors: AdvisorUnreachable, since an advisor that talks nonsense is none."""
     try:
         return datetime.fromisoformat(str(text)).astimezone(UTC)
@@ -185,9 +185,9 @@ def _advice(said: JsonObject) -> Advice:
             evidence_status=str(said.get("evidence_status", "")),
             delay_s=int(said.get("delay_s", 0)),
             stop_grace_s=int(said.get("stop_grace_s", 0)),
-            decide_deadline=moment(said["decide_deadline"]),
-            expires_at=moment(said["expires_at"]),
-            created_at=moment(said["created_at"]),
+            decide_deadline=_moment(said["decide_deadline"]),
+            expires_at=_moment(said["expires_at"]),
+            created_at=_moment(said["created_at"]),
             incident=IncidentId(said["incident_id"]) if said.get("incident_id") else None,
             reconciled=str((said.get("reconciliation") or {}).get("disposition", "")),
         )
@@ -196,7 +196,7 @@ def _advice(said: JsonObject) -> Advice:
 
 
 def _excluded(said: JsonObject) -> Excluded:
-    return Excluded(node=NodeName(said["node"]), score=float(said["score"]), expires_at=moment(said["expires_at"]))
+    return Excluded(node=NodeName(said["node"]), score=float(said["score"]), expires_at=_moment(said["expires_at"]))
 
 
 def _incident(said: JsonObject) -> OpenIncident:

@@ -142,7 +142,7 @@ class SlurmCommandLine:
             return tuple(jobs)
         try:
             text = self._said("squeue", "--json", "--states=all", "-j", ",".join(doubtful))
-            clear = {one.job_id: one for one in slurm_json.jobs(slurm_json.decoded(text))}
+            clear = {one.job_id: one for one in slurm_json.json_jobs(slurm_json.decoded(text))}
         except (SchedulerUnreachable, SchedulerRefused, Garbled):
             return tuple(jobs)
         return tuple(clear.get(one.job_id, one) if one.is_ambiguous else one for one in jobs)

@@ -22,7 +22,7 @@ from controllers.slurm.tracks import (
     new_track,
     track_from,
 )
-from relight.jobs import BatchScheduler, ClusterReading, JobRecord, NodeRecord
+from relight.jobs import BatchScheduler, ClusterReading, JobRecord, SchedulerNode
 from relight.types import AttemptId, AttemptState, Mode, NodeName
 
 _FAILED = frozenset({AttemptState.FAILED, AttemptState.NODE_FAILED, AttemptState.TIMED_OUT})
@@ -181,7 +181,7 @@ class Following:
                 self._store.drop("track", job_id)
 
 
-def capacity_for(job: JobRecord, nodes: tuple[NodeRecord, ...]) -> Capacity:
+def capacity_for(job: JobRecord, nodes: tuple[SchedulerNode, ...]) -> Capacity:
     """What the job's partition holds, whoever uses it now."""
     own = [node for node in nodes if job.partition in node.partitions] or list(nodes)
     return Capacity(

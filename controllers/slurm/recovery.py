@@ -12,11 +12,12 @@ from controllers.slurm.plan import Do, Over, Reached, Verb, Wait, is_ours, lacks
 from controllers.slurm.pursuit import Pursuit
 from controllers.slurm.settings import ControllerSettings
 from controllers.slurm.store import Store
-from relight.jobs import JobRecord, NodeRecord
+from relight.jobs import JobRecord, SchedulerNode
 from relight.ports import Clock
-from relight.types import Action, Mode
+from relight.types import Action, AttemptState, Mode
 
 EXECUTION = timedelta(seconds=60)
+PATIENCE = timedelta(minutes=10)
 MAX_STEPS = 8
 _DEMOTED = frozenset({"mode_monitor", "awaiting_approval", "breaker_open"})
 _OTHERS_NOW = frozenset({"claimed", "stale_claim"})
@@ -35,7 +36,7 @@ class Recovery:
     ) -> None:  # fmt: skip
         self._settings, self._acting, self._advisor = settings, acting, advisor
         self._store, self._clock, self._is_paused = store, clock, is_paused
-        self.nodes: tuple[NodeRecord, ...] = ()
+        self.nodes: tuple[SchedulerNode, ...] = ()
 
     def advance(self, pursuit: Pursuit) -> bool:
         """True when the recovery is over and forgotten."""
@@ -178,10 +179,14 @@ class Recovery:
             pursuit.reached_at, pursuit.reached_reason = now.isoformat(), reached.reason
             pursuit.times.setdefault("executed", now.isoformat())
             self._acting.save(pursuit)
+            if pursuit.held_at and not pursuit.released_at and pursuit.action != Action.STOP:
+                self._acting.witness_release(pursuit, job)
             self._report(pursuit, "PENDING", reached.reason, job)
+        if job is not None and job.state is AttemptState.RUNNING and job.start_at is not None:
+            pursuit.times.setdefault("restarted", job.start_at.isoformat())
         due = datetime.fromisoformat(pursuit.reached_at) + timedelta(seconds=self._settings.verify_after_s)
-        if now < due:
-            return
+        if now < due or (job is not None and pursuit.added and _is_unproven(job) and now < due + PATIENCE):
+            return  # whether there are nodes left for it shows only when it may start
         if job is not None and lacks_capacity(job) and pursuit.added and not pursuit.lacks_capacity:
             pursuit.lacks_capacity, pursuit.reached_at = True, ""  # take them back, then say so
             self._acting.save(pursuit)
@@ -265,6 +270,10 @@ class Recovery:
         with self._store.together():
             self._store.put("outcome", pursuit.attempt, ended)
             self._store.drop("pursuit", pursuit.attempt)
+
+
+def _is_unproven(job: JobRecord) -> bool:
+    return job.state is AttemptState.PENDING and job.reason in {"", "BeginTime", "Dependency"}
 
 
 _REPORTED = {"not_requeueable": "not_requeueable", "expired": "expired"}

@@ -10,7 +10,7 @@ from datetime import UTC, datetime, tzinfo
 from controllers.slurm.log_patterns import LogOwner, log_path
 from controllers.slurm.native_states import attempt_state, ended_state, node_fate
 from controllers.slurm.node_names import expanded
-from relight.jobs import EndedRun, JobRecord, NodeRecord, SchedulerClocks
+from relight.jobs import EndedRun, JobRecord, SchedulerClocks, SchedulerNode
 from relight.types import NodeName
 
 # Fields that the user writes freely: what looks like a field within them is not one.
@@ -122,10 +122,11 @@ def _fields(line: str) -> tuple[dict[str, str], bool]:
     said: dict[str, str] = {}
     is_ambiguous = False
     found = list(_FIELD.finditer(line))
-    for here, after in zip(found, [*found[1:], None], strict=True):
+    ends = [*(after.start() for after in found[1:]), len(line)]
+    for here, end in zip(found, ends, strict=False):
         name = here[1]
         is_ambiguous = is_ambiguous or name in said
-        said.setdefault(name, line[here.end() : after.start() if after else len(line)].strip())
+        said.setdefault(name, line[here.end() : end].strip())
     return said, is_ambiguous
 
 
@@ -135,9 +136,9 @@ NODE_FORMAT = "%N|%P|%T|%E"
 HISTORY_FIELDS = ("JobIDRaw", "State", "ExitCode", "NodeList", "Submit", "End")
 
 
-def nodes(text: str) -> tuple[NodeRecord, ...]:
+def nodes(text: str) -> tuple[SchedulerNode, ...]:
     """The nodes of `sinfo -h -N -o '%N|%P|%T|%E'`, which has a line for each partition of a node."""
-    found: dict[NodeName, NodeRecord] = {}
+    found: dict[NodeName, SchedulerNode] = {}
     for line in text.splitlines():
         parts = line.split("|", 3)
         if len(parts) != 4:
@@ -145,7 +146,7 @@ def nodes(text: str) -> tuple[NodeRecord, ...]:
         name, partition, state, why = (part.strip() for part in parts)
         is_usable, is_lost = node_fate([state])
         before = found.get(NodeName(name))
-        found[NodeName(name)] = NodeRecord(
+        found[NodeName(name)] = SchedulerNode(
             name=NodeName(name),
             is_usable=is_usable,
             is_lost=is_lost,

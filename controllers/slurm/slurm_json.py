@@ -12,7 +12,7 @@ from controllers.slurm.log_patterns import LogOwner, log_path
 from controllers.slurm.native_states import attempt_state, node_fate
 from controllers.slurm.node_names import expanded
 from controllers.slurm.scontrol_text import Garbled
-from relight.jobs import JobRecord, NodeRecord
+from relight.jobs import JobRecord, SchedulerNode
 from relight.types import NodeName
 
 MAX_BYTES = 256 * 1024 * 1024
@@ -34,15 +34,15 @@ def decoded(text: str | bytes) -> Mapping[str, Any]:
     return said
 
 
-def jobs(said: Mapping[str, Any]) -> tuple[JobRecord, ...]:
+def json_jobs(said: Mapping[str, Any]) -> tuple[JobRecord, ...]:
     """All jobs of an answer. Errors: Garbled."""
     found = said.get("jobs")
     if not isinstance(found, list):
         raise Garbled("no list of jobs")
-    return tuple(job(one) for one in found)
+    return tuple(json_job(one) for one in found)
 
 
-def job(said: Any) -> JobRecord:
+def json_job(said: Any) -> JobRecord:
     """One job. Errors: Garbled."""
     if not isinstance(said, dict) or number(said.get("job_id")) is None:
         raise Garbled(f"no job record: {str(said)[:120]}")
@@ -106,12 +106,12 @@ def _job(said: Mapping[str, Any]) -> JobRecord:
     )
 
 
-def nodes(said: Mapping[str, Any]) -> tuple[NodeRecord, ...]:
+def json_nodes(said: Mapping[str, Any]) -> tuple[SchedulerNode, ...]:
     """All nodes of an answer: a string with suffix and flags, or a list of words. Errors: Garbled."""
     found = said.get("nodes")
     if not isinstance(found, list) or not found:
         raise Garbled("no list of nodes")
-    records: list[NodeRecord] = []
+    records: list[SchedulerNode] = []
     for one in found:
         if not isinstance(one, dict) or not one.get("name"):
             raise Garbled(f"no node record: {str(one)[:120]}")
@@ -119,7 +119,7 @@ def nodes(said: Mapping[str, Any]) -> tuple[NodeRecord, ...]:
         is_usable, is_lost = node_fate(words)
         partitions = tuple(str(name) for name in one.get("partitions") or ())
         records.append(
-            NodeRecord(
+            SchedulerNode(
                 name=NodeName(str(one["name"])), is_usable=is_usable, is_lost=is_lost, partitions=partitions,
                 native_state=",".join(words), reason=str(one.get("reason") or ""),
             )

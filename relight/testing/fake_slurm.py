@@ -14,7 +14,7 @@ from relight.jobs import (
     EndedRun,
     JobReading,
     JobRecord,
-    NodeRecord,
+    SchedulerNode,
     RefusalCode,
     SchedulerClocks,
     SchedulerRefused,
@@ -407,9 +407,9 @@ class FakeSlurm:
             )  # fmt: skip
             self._tell("started", one)
 
-    def _node_records(self) -> tuple[NodeRecord, ...]:
+    def _node_records(self) -> tuple[SchedulerNode, ...]:
         return tuple(
-            NodeRecord(
+            SchedulerNode(
                 name=name, is_usable=state == "idle", is_lost=state == "down*", partitions=(self.partition,),
                 native_state=state,
             )

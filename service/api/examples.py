@@ -58,7 +58,7 @@ EXAMPLES: Final[dict[str, dict[str, Any]]] = {
     "AnswerAsk": {"actor": "ada", "note": "n2 was replaced last week, go on"},
     "FeedbackAsk": {"actor": "ada", "verdict": "wrong", "true_failure": "cuda_oom", "note": "memory"},
     "ExclusionAsk": {
-        "node": "n2",
+        "node": "n9",
         "scope": "cluster",
         "reason": "fan replaced, waiting for a bench test",
         "actor": "ada",

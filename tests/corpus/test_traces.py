@@ -25,6 +25,10 @@ LOCAL = (
     if RUNS.exists()
     else []
 )
+HEALTHY = sorted(p.parent for p in RUNS.glob("healthy/*/times"))
+LASTING = [
+    p for p in [*LOCAL, *sorted(p.parent for p in RUNS.glob("straggler/*const*/times"))] if p.parent.name == "straggler"
+]
 UNKNOWING = sorted(p.parent for p in RUNS.glob("straggler/*/times") if p.parent not in LOCAL)
 
 needs_traces = pytest.mark.skipif(
@@ -124,3 +128,17 @@ def test_without_local_time_a_real_run_accuses_nobody(folder: Path) -> None:
     assert run(StragglerDetector(), timings(folder)) == []
     said = run(SlowdownDetector(), timings(folder))
     assert {(a.scope, a.rank, a.node) for a in said} <= {("job", None, None)}
+
+
+@needs_runs
+@pytest.mark.parametrize("folder", LASTING, ids=lambda p: p.name)
+def test_lasting_slowness_of_a_rank_is_a_slowdown_of_the_job(folder: Path) -> None:
+    said = run(SlowdownDetector(), timings(folder))
+    assert said
+    assert said[0].detail["ratio"] > 1.2
+
+
+@needs_runs
+@pytest.mark.parametrize("folder", HEALTHY, ids=lambda p: p.name)
+def test_a_healthy_run_on_a_loaded_machine_is_no_slowdown(folder: Path) -> None:
+    assert run(SlowdownDetector(), timings(folder)) == []

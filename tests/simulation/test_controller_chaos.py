@@ -13,7 +13,8 @@ from relight.types import AttemptState, Mode
 from tests.simulation.conftest import MakeWorld
 from tests.simulation.recovery_world import World
 
-QUICK = ControllerSettings(opt_in=OptInRules(default=Mode.ACT), verify_after_s=2, settle_s=3)
+QUICK = ControllerSettings(opt_in=OptInRules(default=Mode.ACT), verify_after_s=2, settle_s=3, max_delay_s=0)
+FAST = {"settings": QUICK, "requeue_delay_s": 4}
 Story = Callable[[World], str]
 
 
@@ -54,7 +55,7 @@ def finish(world: World, job_id: str) -> None:
 
 
 def calls_of(make_world: MakeWorld, story: Story) -> int:
-    world = make_world(settings=QUICK)
+    world = make_world(**FAST)
     finish(world, story(world))
     return world.reaper.calls
 
@@ -79,7 +80,7 @@ def test_a_controller_killed_after_any_step_of_a_recovery_restarts_the_job_once(
     total = calls_of(make_world, story)
     assert total > 20
     for number in range(1, total + 1):
-        world = make_world(settings=QUICK)
+        world = make_world(**FAST)
         job_id = story(world)
         world.reaper.at, world.reaper.is_after = world.reaper.calls + number, True
         finish(world, job_id)
@@ -92,20 +93,22 @@ def test_a_controller_that_dies_for_good_after_any_step_holds_no_job_past_its_de
 ) -> None:
     """The watchdog alone is left: `World.check` looks after each second for holds that are overdue."""
     total = calls_of(make_world, story)
-    for number in range(1, total + 1, 2):
-        world = make_world(settings=QUICK)
+    for number in range(1, total + 1, 3):
+        world = make_world(**FAST)
         job_id = story(world)
         world.reaper.at, world.reaper.is_after = world.reaper.calls + number, True
-        world.until(lambda: world.reaper.calls >= (world.reaper.at or 0))
+        while world.reaper.calls < world.reaper.at:
+            world.step()
         world.has_controller = False
-        world.step(75)
+        world.clock.advance(seconds=50)
+        world.step(14)
         assert not world.slurm.job(job_id).is_held
         assert world.slurm.job(job_id).restart_count <= 1
 
 
 def test_a_watchdog_killed_after_any_step_still_lets_go_in_time(make_world: MakeWorld) -> None:
     def held_by_a_dead_controller() -> tuple[World, str]:
-        world = make_world(settings=QUICK)
+        world = make_world(**FAST)
         job_id = silent_failure(world)
         world.step()
         assert world.slurm.job(job_id).is_held
@@ -120,17 +123,19 @@ def test_a_watchdog_killed_after_any_step_still_lets_go_in_time(make_world: Make
     for number in range(1, total + 2):
         world, job_id = held_by_a_dead_controller()
         world.watchdog_reaper.at, world.watchdog_reaper.is_after = number, True
-        world.step(75)
+        world.clock.advance(seconds=50)
+        world.step(14)
         assert not world.slurm.job(job_id).is_held
         assert world.deeds("requeued") == 1
 
 
 def test_controller_and_watchdog_may_race_at_the_deadline(make_world: MakeWorld) -> None:
-    for pause in range(55, 64):
-        world = make_world(settings=QUICK)
+    for pause in range(4, 13):
+        world = make_world(**FAST)
         job_id = silent_failure(world)
         world.step()
         world.has_controller = False
+        world.clock.advance(seconds=50)
         world.step(pause)
         world.has_controller = True
         finish(world, job_id)

@@ -69,7 +69,7 @@ def test_a_slow_rank_slows_its_own_work_and_the_whole_job() -> None:
 
 def test_ten_thousand_ranks_need_few_bytes_each() -> None:
     signs = RankSigns()
-    signs.stepped(range(10_000), 1, 1.0)
+    signs.stepped(np.arange(10_000), 1, 1.0)
     assert signs.nbytes / 10_000 <= 64
 
 

@@ -74,6 +74,20 @@ def test_ar_cusum_is_silent_on_correlated_noise_and_sees_a_rise() -> None:
     assert rises[0] == pytest.approx(0.15, abs=0.06)
 
 
+def test_the_larger_a_drop_the_sooner_it_is_seen_in_rough_noise() -> None:
+    took = []
+    for rise in (0.1, 0.3):
+        model = ArCusum()
+        model.interval_s = 10.0
+        for value in white(500, 0.11):
+            model.learn_one(value)
+        later = iter(white(500, 0.11, seed=101))
+        while model.rise() is None:
+            model.learn_one(next(later) + rise)
+        took.append(model.count)
+    assert took[1] < took[0] / 2
+
+
 def test_a_falling_series_charges_nothing_on_the_clipped_trend() -> None:
     model = ClippedTrend()
     for step, value in enumerate(white(2000, 0.02)):

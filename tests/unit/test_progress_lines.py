@@ -140,6 +140,26 @@ def test_a_counter_that_starts_anew_each_epoch_goes_on(reader: ProgressReader) -
     assert steps == sorted(steps)  # type: ignore[type-var]
 
 
+def bar(step: int, total: int) -> str:
+    return f" 31%|###1      | {step}/{total} [05:10<11:30,  1.00s/it]"
+
+
+def test_a_nameless_bar_inside_the_training_bar_is_an_evaluation_whose_counter_is_none_of_training(
+    reader: ProgressReader,
+) -> None:
+    texts = [bar(310, 1000), bar(1, 9000), bar(8999, 9000), bar(311, 1000), bar(1000, 1000), bar(1, 50)]
+    seen = [p for text in texts for p in reader.read(line(text), AT)]
+    step, evaluation = Phase.STEP, Phase.EVALUATION
+    assert [p.phase for p in seen] == [step, evaluation, evaluation, step, step, step]
+    assert [p.step for p in seen] == [310, None, None, 311, 1000, 1]
+
+
+def test_a_restart_may_bring_a_bar_of_another_length(reader: ProgressReader) -> None:
+    reader.read(line(bar(310, 1000)), AT)
+    reader.read(line("***** Running training *****"), AT)
+    assert the_step(reader, bar(2, 2000)).step == 2
+
+
 def test_the_writer_is_named_by_the_line_then_by_the_file(reader: ProgressReader) -> None:
     assert the_step(reader, "[rank2]: step=6 loss=1.0", rank=7).rank == 2
     assert the_step(reader, "2026-01-02 10:00:00,100 [rank5] [n3] INFO step=6/100 loss=1.33").rank == 5
