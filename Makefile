@@ -28,7 +28,7 @@ rules: setup ## lint and test every signature
 	$(BIN)/relight rules lint
 
 openapi: setup ## refresh the API snapshot that tests compare with
-	$(BIN)/relight serve --print-openapi > openapi.json.new && mv openapi.json.new openapi.json
+	$(BIN)/python -m service.api.openapi
 
 lock: setup ## resolve requirements.lock anew
 	$(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes \

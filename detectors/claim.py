@@ -6,6 +6,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
+import hostlist
+
 from detectors.lines import MAX_TEXT, Lines
 from detectors.log_text import LogText
 from detectors.node_context import node_about
@@ -25,6 +27,8 @@ from relight.types import (
 from rules.match import Hit
 
 _RECORDS = frozenset({Stream.SCHEDULER, Stream.KUBERNETES})
+_NODE_LISTS = frozenset({"node", "nodes", "peer"})
+_MAX_NODES = 512
 _GLUED_RANK = re.compile(r"\[rank(\d+)\]:")
 
 
@@ -75,6 +79,8 @@ def evidence_at(log: LogText, lines: Lines, index: int, base: int, claim: Claim)
         if about is not None:
             node = node or about
             captures = {**captures, "node": about}
+    for key in _NODE_LISTS & captures.keys():
+        captures = {**captures, key: _expanded(str(captures[key]))}
     if prefix.group is not None and "group" not in captures:
         captures = {**captures, "group": prefix.group}
     return Evidence(
@@ -100,6 +106,16 @@ def evidence_at(log: LogText, lines: Lines, index: int, base: int, claim: Claim)
         excuses=claim.excuses,
         excuses_earlier_only=claim.excuses_earlier_only,
     )
+
+
+def _expanded(names: str) -> str:
+    """A host list as names between commas: `n[01-03],x` is `n01,n02,n03,x`; what can't be one stays as it is."""
+    if "[" not in names:
+        return names
+    try:
+        return ",".join(hostlist.expand_hostlist(names)[:_MAX_NODES])
+    except hostlist.BadHostlist:
+        return names
 
 
 def _writer(log: LogText, lines: Lines, index: int, claim: Claim) -> Rank | None:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -37,6 +38,8 @@ TAIL_LINES = 2_000
 CONTEXT_LINES = 60
 MAX_KEPT_LINES = 20_000
 _LOOK_LINES = 100
+_MAX_SESSION_LINES = 2_000
+_PROMPT = re.compile(rb"^\[?[a-z_][\w-]*@([A-Za-z0-9][\w.-]*)(?::| )[^\s\]]*\]?[#$] ")
 
 
 def diagnose(
@@ -69,9 +72,11 @@ def diagnose(
 
 
 def _place_by_content(logs: Sequence[LogText]) -> None:
-    """Where each log turns out to be one rank's own, say so: names of files need not tell it."""
+    """Where each log turns out to be one rank's or one host's own, say so: names of files need not tell it."""
     own: dict[int, Rank] = {}
     for index, log in enumerate(logs):
+        if log.node is None:
+            log.node = _prompted(log)
         if log.rank is None and log.stream is Stream.APPLICATION:
             lines = Lines(log)
             looked_at = {
@@ -92,6 +97,14 @@ def _place_by_content(logs: Sequence[LogText]) -> None:
     for log in logs:
         if log.rank is None and log.node is not None and len(on_node.get(log.node, ())) == 1:
             (log.rank,) = on_node[log.node]
+
+
+def _prompted(log: LogText) -> NodeName | None:
+    """The host of a pasted terminal session, by its prompt, if it is one host's all the way."""
+    if len(log.lines) > _MAX_SESSION_LINES:
+        return None
+    hosts = {m.group(1) for line in log.lines if (m := _PROMPT.match(line[:200])) is not None}
+    return NodeName(hosts.pop().decode("ascii", "replace")) if len(hosts) == 1 else None
 
 
 def _facts(

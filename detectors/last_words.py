@@ -17,15 +17,16 @@ _LAST_LINES = 6
 _LOUD = re.compile(
     r"(?:^|[\s\[|(<])(?:ERROR|FATAL|CRITICAL|SEVERE|PANIC)(?:[\]\s:|)>-]|$)"
     r"|^[EF]\d{4} \d\d:\d\d:\d\d"
-    r"|\b(?:[Ff]atal(?: error|:)|panic:|PANIC|[Aa]borting\b|[Cc]heck failed:|core dumped|unrecoverable|[Uu]ncaught exception)"
+    r"|\b(?:[Ff]atal(?: error|:)|panic:|PANIC|[Aa]borting\b|[Cc]heck failed:|core dumped|unrecoverable)"
+    r"|\b[Uu]ncaught exception\b"
     r"|^\s*(?:[\w.-]+:? )?[Ee]rror: \S"
     r"|^(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception): \S"
-    r"|\b(?:exit(?:ed|ing)?|terminat(?:ed|ing)|died|crashed|quit(?:ting)?|stopp(?:ed|ing)) (?:with|due to|because of|after|on) "
-    r"(?:an? )?(?:fatal |unexpected |unhandled )?(?:error|exception|failure|status [1-9]|code [1-9])"
+    r"|\b(?:exit(?:ed|ing)?|terminat(?:ed|ing)|died|crashed|quit(?:ting)?|stopp(?:ed|ing)) "
+    r"(?:with|due to|because of|after|on) (?:an? )?(?:fatal |unexpected |unhandled )?(?:error|exception|failure|status [1-9]|code [1-9])"
 )
 _QUIET = re.compile(
-    r"\b(?:WARN(?:ING)?|INFO|DEBUG|TRACE|retry(?:ing)?|will retry|ignor(?:ed|ing)|deprecat|fall(?:ing)? back|skipp(?:ed|ing)"
-    r"|no errors?|0 errors?|errors?[=:] ?0|non-?fatal|recovered|not an error|harmless|benign|suppress)\b",
+    r"\b(?:WARN(?:ING)?|INFO|DEBUG|TRACE|retry(?:ing)?|will retry|ignor(?:ed|ing)|deprecat|fall(?:ing)? back"
+    r"|skipp(?:ed|ing)|no errors?|0 errors?|errors?[=:] ?0|non-?fatal|recovered|not an error|harmless|benign|suppress)\b",
     re.IGNORECASE,
 )
 

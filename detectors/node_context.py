@@ -26,8 +26,10 @@ _HERE: tuple[re.Pattern[str], ...] = tuple(
 # At the head of a record that goes on over several lines.
 _HEAD: tuple[re.Pattern[str], ...] = (
     *_HERE[:3],
-    re.compile(r"^\s*(?:Name|Node|nodeName|Hostname|hostname|Host|HOSTNAME):\s+" + _NAME + r"(?:/[\d.]+)?\s*$"),
+    re.compile(r"^\s*(?:Node|nodeName|Hostname|hostname|Host|HOSTNAME):\s+" + _NAME + r"(?:/[\da-fA-F.:]*)?\s*$"),
+    re.compile(r"^Name:\s+" + _NAME + r"\s*$"),
 )
+_POD = re.compile(r"^\s*(?:Namespace|Service Account|Node):")
 _NO_NODES = frozenset({"none", "null", "n/a", "unknown", "localhost", "default", "true", "false"})
 
 
@@ -40,11 +42,13 @@ def node_about(line: str, earlier: Callable[[int], str | None]) -> NodeName | No
     found = _first(_HERE, line)
     if found is not None:
         return found
+    is_pod = False
     for back in range(1, _LOOK_BACK):
         text = earlier(back)
         if text is None:
             return None
-        found = _first(_HEAD, text)
+        is_pod = is_pod or _POD.match(text) is not None
+        found = _first(_HEAD[:-1] if is_pod else _HEAD, text)
         if found is not None:
             return found
     return None

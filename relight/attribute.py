@@ -181,7 +181,9 @@ def _standing(
 
 
 def _excuses(benign: Evidence, e: Evidence) -> bool:
-    return benign.where.file == e.where.file and (not benign.excuses_earlier_only or benign.last_order > max(e.order, e.last_order))
+    if benign.where.file != e.where.file:
+        return False
+    return not benign.excuses_earlier_only or benign.last_order > max(e.order, e.last_order)
 
 
 def _is_echo(e: Evidence, taxonomy: Taxonomy) -> bool:

@@ -14,9 +14,9 @@ from relight.jobs import (
     EndedRun,
     JobReading,
     JobRecord,
-    SchedulerNode,
     RefusalCode,
     SchedulerClocks,
+    SchedulerNode,
     SchedulerRefused,
     SchedulerUnreachable,
 )

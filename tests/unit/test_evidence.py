@@ -132,3 +132,10 @@ def test_a_cut_traceback_inside_checkpoint_loading_is_a_failed_load() -> None:
 def test_lines_before_the_judged_attempt_are_left_out() -> None:
     log = read_log("job.log", (TRACEBACK + "quiet\n").encode(), Stream.APPLICATION)
     assert read_evidence(log, SIGNATURES, PROGRESS, first=4).evidence == []
+
+
+def test_a_host_list_in_a_line_is_taken_apart() -> None:
+    rules = RuleSet([signature("nodes", r"Node failure on (?P<nodes>\S+)", "node_failure", accuses="captured")])
+    log = read_log("x", b"srun: error: Node failure on gpu-a[03-04],b7\n", Stream.APPLICATION)
+    (e,) = read_evidence(log, rules, PROGRESS).evidence
+    assert e.captures["nodes"] == "gpu-a03,gpu-a04,b7"

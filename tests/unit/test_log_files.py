@@ -36,7 +36,7 @@ def test_damaged_gzip_data_says_so(tmp_path: Path) -> None:
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(LogUnreadable, match="cannot read .*gone.log: No such file"):
+    with pytest.raises(LogUnreadable, match=r"cannot read .*gone\.log: No such file"):
         read_files([str(tmp_path / "gone.log")])
 
 
@@ -57,7 +57,7 @@ def test_a_description_may_not_lead_out_of_its_folder(tmp_path: Path, name: str)
 @pytest.mark.parametrize("text", ["{", "[]", '{"streams": {"a.log": "printer"}}', '{"streams": 3}'])
 def test_a_faulty_description_says_what_is_expected(tmp_path: Path, text: str) -> None:
     (tmp_path / "input.json").write_text(text)
-    with pytest.raises(LogUnreadable, match="expected .*one of application"):
+    with pytest.raises(LogUnreadable, match=r"expected .*one of application"):
         read_folder(tmp_path)
 
 
