@@ -15,7 +15,7 @@ from dataclasses import asdict
 
 from benchmarks.detection_table import ROWS, Row, Scale
 
-MODULES = ("benchmarks.detection_ranks", "benchmarks.detection_job", "benchmarks.detection_hang")
+MODULES = ("benchmarks.detection_ranks", "benchmarks.detection_job", "benchmarks.detection_hang_rows")
 
 
 def measure(scale: Scale) -> list[Row]:

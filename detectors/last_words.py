@@ -22,11 +22,13 @@ _LOUD = re.compile(
     r"|^\s*(?:[\w.-]+:? )?[Ee]rror: \S"
     r"|^(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception): \S"
     r"|\b(?:exit(?:ed|ing)?|terminat(?:ed|ing)|died|crashed|quit(?:ting)?|stopp(?:ed|ing)) "
-    r"(?:with|due to|because of|after|on) (?:an? )?(?:fatal |unexpected |unhandled )?(?:error|exception|failure|status [1-9]|code [1-9])"
+    r"(?:with|due to|because of|after|on) (?:an? )?(?:fatal |unexpected |unhandled )?"
+    r"(?:error|exception|failure|status [1-9]|code [1-9])"
 )
 _QUIET = re.compile(
     r"\b(?:WARN(?:ING)?|INFO|DEBUG|TRACE|retry(?:ing)?|will retry|ignor(?:ed|ing)|deprecat|fall(?:ing)? back"
-    r"|skipp(?:ed|ing)|no errors?|0 errors?|errors?[=:] ?0|non-?fatal|recovered|not an error|harmless|benign|suppress)\b",
+    r"|skipp(?:ed|ing)|no errors?|0 errors?|errors?[=:] ?0|non-?fatal|recovered|not an error|harmless|benign"
+    r"|suppress)\b",
     re.IGNORECASE,
 )
 

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -16,6 +16,7 @@ from rules.match import RuleSet
 
 # Without a scheduler's word on it, a diagnosis assumes what a controller would have to check.
 _ASSUMED_NODES = 1_000
+_ALL = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,8 +58,16 @@ class Diagnostician:
             modes={"diagnosis": Mode.ACT},
         )
         history = History(cluster_nodes=_ASSUMED_NODES, partition_nodes=_ASSUMED_NODES, eligible_nodes=_ASSUMED_NODES)
-        verdict = decide(attribution, history, facts, self.policy, at=at)
+        verdict = decide(attribution, history, facts, _unlimited(self.policy), at=at)
         return Diagnosis(attribution=attribution, verdict=verdict, evidence=evidence)
+
+
+def _unlimited(policy: PolicyTable) -> PolicyTable:
+    """The site's policy without its blast radius, which protects a running cluster: a diagnosis names all nodes."""
+    wide = replace(
+        policy.limits, nodes_per_decision=_ALL, hourly_nodes=_ALL, standing_nodes=_ALL, correlated_nodes=_ALL + 1
+    )
+    return replace(policy, limits=wide)
 
 
 def as_prediction(name: str, said: Diagnosis) -> Mapping[str, Any]:

@@ -1,0 +1,64 @@
+# Copyright The Relight authors. SPDX-License-Identifier: Apache-2.0
+"""A real cluster for the session, where there can be one; elsewhere these tests skip and say why."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from service.bootstrap import running
+from service.config import Settings
+from tests.slurm.cluster import CannotRun, SlurmCluster, install
+from tests.slurm.proof import Proof, end
+
+
+@pytest.fixture(scope="session")
+def cluster(worker_id: str) -> Iterator[SlurmCluster]:
+    try:
+        install()
+    except CannotRun as why:
+        pytest.skip(f"NO REAL SLURM HERE: {why}")
+    number = int(worker_id.removeprefix("gw") or 0) if worker_id != "master" else 0
+    port = 17_000 + (os.getpid() % 40) * 300 + number * 20_000 % 9_000
+    folder = Path(tempfile.mkdtemp(prefix="rls-"))  # short: the names of UNIX sockets are
+    made = SlurmCluster(folder=folder, base_port=port)
+    try:
+        made.start()
+        yield made
+    finally:
+        made.stop()
+
+
+@pytest.fixture(scope="module")
+def proof(cluster: SlurmCluster) -> Iterator[Proof]:
+    """An advisor in act mode, a controller, a watchdog and a collector."""
+    folder = Path(tempfile.mkdtemp(prefix="rlp-"))
+    settings = Settings.model_validate(
+        {"audit": {"path": str(folder / "audit.duckdb")}, "server": {"port": 0}, "recommend": {"mode": "act"}}
+    )
+    with running(settings) as service:
+        (folder / "token").write_text(service.token)
+        headers = {"Authorization": f"Bearer {service.token}"}
+        with httpx.Client(base_url=service.url, headers=headers, timeout=20) as client:
+            made = Proof(cluster=cluster, client=client, folder=folder)
+            with made.shipping():
+                yield made
+            for job_id in list(made._jobs):
+                made.cancel(job_id)
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture
+def acting(proof: Proof) -> Iterator[Proof]:
+    controller, watchdog = proof.start_controller(), proof.start_watchdog()
+    try:
+        yield proof
+    finally:
+        end(controller)
+        end(watchdog)

@@ -1,0 +1,196 @@
+# Copyright The Relight authors. SPDX-License-Identifier: Apache-2.0
+"""A real training on a real cluster, with the controller and the watchdog as processes of their own."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from tests.slurm.cluster import SlurmCluster
+
+ROOT = Path(__file__).resolve().parents[2]
+_STEP = re.compile(r"\[rank0\].* step=(\d+)/")
+
+
+@dataclass(kw_only=True)
+class Proof:
+    """One cluster, one advisor; `train` submits, the other methods look."""
+
+    cluster: SlurmCluster
+    client: httpx.Client
+    folder: Path
+    _jobs: dict[str, Path] = field(default_factory=dict)
+
+    # -------------------------------------------------------------- jobs
+
+    def train(
+        self, name: str, *, nodes: int = 3, flags: str = "", submit: tuple[str, ...] = (), mode: str = "act"
+    ) -> str:
+        """A NumPy data-parallel training of one rank a node; the job's id."""
+        run = self.folder / name
+        run.mkdir()
+        script = run / "job.sh"
+        script.write_text(
+            f"#!/bin/bash\ncd {ROOT}\n"
+            f"exec srun --export=ALL --kill-on-bad-exit=1 -n {nodes} {sys.executable} -m examples.ddp_numpy"
+            f" --run {run} --steps 100000 --checkpoint-every 10 --step-s 0.1 {flags}\n"
+        )
+        said = self.cluster.client(
+            "sbatch", "--parsable", f"-N{nodes}", "--ntasks-per-node=1", "--open-mode=append", f"--job-name={name}",
+            f"--comment=relight={mode}", "-o", str(run / "job.out"), *submit, str(script),
+        )  # fmt: skip
+        job_id = said.strip()
+        self._jobs[job_id] = run
+        return job_id
+
+    def job(self, job_id: str) -> dict[str, str]:
+        text = self.cluster.client("scontrol", "-o", "show", "job", job_id)
+        return dict(re.findall(r"(\w+)=(\S*)", text))
+
+    def run(self, job_id: str) -> Path:
+        return self._jobs[job_id]
+
+    def step(self, job_id: str) -> int:
+        """The last step that rank 0 has completed, over all runs."""
+        text = self._text(job_id)
+        return max((int(number) for number in _STEP.findall(text)), default=0)
+
+    def order(self, job_id: str, rank: int, **fault: Any) -> None:
+        """A fault from within, by the rank's control file."""
+        place = self.run(job_id) / "control" / f"rank{rank}.json"
+        place.parent.mkdir(exist_ok=True)
+        place.write_text(json.dumps(fault))
+
+    def rank_pids(self, node: str) -> list[int]:
+        return self.cluster.ranks(node, "examples.ddp_numpy")
+
+    def nodes(self, job_id: str) -> list[str]:
+        text = self.cluster.client("scontrol", "show", "hostnames", self.job(job_id)["NodeList"])
+        return text.split()
+
+    def hurry(self, job_id: str) -> None:
+        """Spare the test Slurm's own two minutes."""
+        self.cluster.client("scontrol", "update", f"JobId={job_id}", "StartTime=now", check=False)
+
+    def cancel(self, job_id: str) -> None:
+        self.cluster.client("scancel", job_id, check=False)
+
+    # -------------------------------------------------------------- the advisor
+
+    def attempts(self, job_id: str) -> list[dict[str, Any]]:
+        """Oldest first."""
+        items: list[dict[str, Any]] = self.client.get("/v1/attempts", params={"job_id": job_id}).json()["items"]
+        return sorted(items, key=lambda one: int(one["attempt_index"]))
+
+    def advice(self, job_id: str, index: int = 0) -> dict[str, Any]:
+        for attempt in self.attempts(job_id):
+            if attempt["attempt_index"] == index:
+                query = {"attempt": attempt["id"]}
+                items: list[dict[str, Any]] = self.client.get("/v1/recommendations", params=query).json()["items"]
+                return items[0] if items else {}
+        return {}
+
+    def state(self, job_id: str, index: int = 0) -> str:
+        return str(self.advice(job_id, index).get("state", ""))
+
+    def timeline(self, job_id: str, index: int = 0) -> list[dict[str, Any]]:
+        attempt = self.attempts(job_id)[index]["id"]
+        items: list[dict[str, Any]] = self.client.get(f"/v1/attempts/{attempt}/timeline", params={"limit": 250}).json()[
+            "items"
+        ]
+        return items
+
+    def milestones(self, job_id: str, index: int = 0) -> list[str]:
+        found = [one["event"] for one in self.timeline(job_id, index) if one["kind"] == "milestone.recorded"]
+        return [f"{one['step']}:{one['phase']}" for one in found]
+
+    # -------------------------------------------------------------- time
+
+    def until(self, claim: Callable[[], bool], limit_s: float, what: str) -> float:
+        """How long it took. Errors: AssertionError with what is known."""
+        begun = time.monotonic()
+        while not claim():
+            if time.monotonic() - begun > limit_s:
+                queue = self.cluster.client("squeue", "-a", "-t", "all", "-o", "%i %T %r %N %p", check=False)
+                logs = {one.name: one.read_text("utf-8")[-600:] for one in self.folder.glob("*.log")}
+                raise AssertionError(f"not within {limit_s} s: {what}\n{queue}\n{logs}")
+            time.sleep(0.2)
+        return time.monotonic() - begun
+
+    def trains(self, job_id: str, beyond: int) -> float:
+        return self.until(lambda: self.step(job_id) > beyond, 60, f"job {job_id} beyond step {beyond}")
+
+    def _text(self, job_id: str) -> str:
+        out = self.run(job_id) / "job.out"
+        return out.read_text("utf-8", errors="replace") if out.exists() else ""
+
+    # -------------------------------------------------------------- processes
+
+    def spawn(self, *argv: str, log: str) -> subprocess.Popen[bytes]:
+        with (self.folder / f"{log}.log").open("ab") as out:
+            return subprocess.Popen(
+                [sys.executable, "-c", "from service.cli import main; main()", *argv], cwd=ROOT, stdout=out, stderr=out,
+                env=self.cluster.environment,
+            )  # fmt: skip
+
+    def start_controller(self, *extra: str) -> subprocess.Popen[bytes]:
+        return self.spawn(
+            "controller", "slurm", "--url", str(self.client.base_url), "--token-file", str(self.folder / "token"),
+            "--state", str(self.folder / "controller"), "--slips", str(self.folder / "slips"), "--every", "0.5",
+            "--settle-s", "4", "--verify-after-s", "3", "--max-delay-s", "0", "--pause-file", str(self.folder / "pause"),
+            *extra, log="controller",
+        )  # fmt: skip
+
+    def start_watchdog(self) -> subprocess.Popen[bytes]:
+        return self.spawn("watchdog", "slurm", "--state", str(self.folder / "watchdog"), "--slips",
+                          str(self.folder / "slips"), "--every", "1", log="watchdog")  # fmt: skip
+
+    @contextmanager
+    def shipping(self) -> Iterator[None]:
+        """Job output goes to the advisor, as a site's collector would send it."""
+        stop = threading.Event()
+        thread = threading.Thread(target=self._ship, args=(stop,), name="shipper", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            stop.set()
+            thread.join(10)
+
+    def _ship(self, stop: threading.Event) -> None:
+        sent: dict[str, int] = {}
+        while not stop.wait(0.3):
+            for job_id, run in list(self._jobs.items()):
+                out = run / "job.out"
+                attempts = self.attempts(job_id) if out.exists() else []
+                lines = out.read_text("utf-8", errors="replace").splitlines()[sent.get(job_id, 0) :] if attempts else []
+                if not lines:
+                    continue
+                first = sent.get(job_id, 0) + 1
+                body = "\n".join(
+                    json.dumps({"attempt_id": attempts[-1]["id"], "file": "job.out", "number": first + index,
+                                "stream": "application", "text": text})
+                    for index, text in enumerate(lines)
+                )  # fmt: skip
+                headers = {"Content-Type": "application/x-ndjson"}
+                if self.client.post("/v1/logs/ndjson", content=body.encode(), headers=headers).is_success:
+                    sent[job_id] = first - 1 + len(lines)
+
+
+def end(process: subprocess.Popen[bytes], how: signal.Signals = signal.SIGTERM) -> None:
+    if process.poll() is None:
+        os.kill(process.pid, how)
+    process.wait(20)
