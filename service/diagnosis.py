@@ -3,15 +3,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
 from detectors.crash import diagnose
+from detectors.first_seen import FirstSeen, first_seen_before
 from detectors.log_text import LogText
 from relight.policy import Facts, History, PolicyTable, Verdict, decide
-from relight.types import Action, Attribution, Evidence, Mode, Taxonomy
+from relight.types import Action, Attribution, Evidence, FailureClass, Mode, Taxonomy
 from rules.match import RuleSet
 
 # Without a scheduler's word on it, a diagnosis assumes what a controller would have to check.
@@ -26,6 +27,7 @@ class Diagnosis:
     attribution: Attribution
     verdict: Verdict
     evidence: tuple[Evidence, ...]
+    first_seen: tuple[FirstSeen, ...] = ()
 
     @property
     def nodes(self) -> tuple[str, ...]:
@@ -59,7 +61,18 @@ class Diagnostician:
         )
         history = History(cluster_nodes=_ASSUMED_NODES, partition_nodes=_ASSUMED_NODES, eligible_nodes=_ASSUMED_NODES)
         verdict = decide(attribution, history, facts, _unlimited(self.policy), at=at)
-        return Diagnosis(attribution=attribution, verdict=verdict, evidence=evidence)
+        return Diagnosis(
+            attribution=attribution, verdict=verdict, evidence=evidence, first_seen=_first_seen(attribution, logs)
+        )
+
+
+def _first_seen(attribution: Attribution, logs: Sequence[LogText]) -> tuple[FirstSeen, ...]:
+    """Where no cause is known, what the log began to say only then."""
+    root = attribution.root
+    if root is None or attribution.failure_class is not FailureClass.UNKNOWN:
+        return ()
+    log = next((log for log in logs if log.name == root.where.file), None)
+    return first_seen_before(log, root.where.line) if log is not None else ()
 
 
 def _unlimited(policy: PolicyTable) -> PolicyTable:
@@ -113,6 +126,9 @@ def as_json(name: str, said: Diagnosis) -> Mapping[str, Any]:
         "decision_basis": list(v.decision_basis),
         "retry_outlook": v.retry_outlook.value,
         "counterfactual": v.counterfactual,
+        "first_seen": [
+            {"file": x.where.file, "line": x.where.line, "count": x.count, "text": x.text} for x in said.first_seen
+        ],
         "losers": [
             {
                 "signature": x.signature,

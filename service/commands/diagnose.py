@@ -151,6 +151,9 @@ def report(said: Diagnosis) -> str:
         f"  why    {escaped(reason_in_words(v.reason))}",
         f"  else   {escaped(v.counterfactual)}",
     ]
+    if said.first_seen:
+        lines.append("new just before")
+        lines += [f"  {escaped(x.where.file)}:{x.where.line} {escaped(x.text[:160])}" for x in said.first_seen]
     if a.losers:
         lines.append("lost")
         for loser in a.losers[:_MAX_LOSERS]:

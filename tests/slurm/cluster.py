@@ -65,7 +65,7 @@ class SlurmCluster:
     cpus: int = 4
     slurmd_timeout_s: int = 10
     extra: Sequence[str] = ()
-    _started: dict[str, int] = field(default_factory=dict)
+    _started: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
 
     @property
     def environment(self) -> dict[str, str]:
@@ -120,7 +120,7 @@ class SlurmCluster:
 
     def power_off(self, name: str) -> None:
         """The kernel ends every process of the node with its first one."""
-        os.kill(self._started[name], signal.SIGKILL)
+        self._started[name].kill()
 
     def kill_slurmd(self, name: str) -> None:
         for pid in self.pids(name):
@@ -141,7 +141,8 @@ class SlurmCluster:
 
     def pids(self, name: str) -> list[int]:
         """Every process within the node, by its number outside of it."""
-        parent = self._started.get(name, 0)
+        begun = self._started.get(name)
+        parent = begun.pid if begun is not None else 0
         try:
             first = int(Path(f"/proc/{parent}/task/{parent}/children").read_text().split()[0])
             wanted = Path(f"/proc/{first}/ns/pid").readlink()
@@ -234,17 +235,18 @@ class SlurmCluster:
     def _daemon(self, name: str, argv: Sequence[str]) -> None:
         with self._log(name).open("ab") as log:
             begun = subprocess.Popen(argv, env=self.environment, stdout=log, stderr=log, **KEEP)  # type: ignore[call-overload]
-        self._started[name] = begun.pid
+        self._started[name] = begun
 
     def _end(self, name: str) -> None:
-        pid = self._started.pop(name, 0)
-        for number, patience in ((signal.SIGTERM, 0.5 if name in self.names else 10.0), (signal.SIGKILL, 5.0)):
-            if not pid or not _is_alive(pid):
-                return
-            os.kill(pid, number)
-            until = time.monotonic() + patience
-            while _is_alive(pid) and time.monotonic() < until:
-                time.sleep(0.05)
+        begun = self._started.pop(name, None)
+        if begun is None:
+            return
+        begun.terminate()
+        try:
+            begun.wait(0.5 if name in self.names else 10)
+        except subprocess.TimeoutExpired:
+            begun.kill()
+            begun.wait(10)
 
     def _log(self, name: str) -> Path:
         return self.folder / "log" / f"{name}.out"
@@ -300,15 +302,6 @@ def _is_open(port: int) -> bool:
         socket.create_connection(("127.0.0.1", port), 1).close()
         return True
     return False
-
-
-def _is_alive(pid: int) -> bool:
-    with contextlib.suppress(OSError):
-        os.waitpid(pid, os.WNOHANG)
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    except OSError:
-        return False
 
 
 def _command(pid: int) -> bytes:

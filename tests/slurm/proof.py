@@ -131,6 +131,8 @@ class Proof:
         return time.monotonic() - begun
 
     def trains(self, job_id: str, beyond: int) -> float:
+        """Completed steps, and a controller that has seen the job run."""
+        self.until(lambda: any(one["state"] == "RUNNING" for one in self.attempts(job_id)), 40, "the job is followed")
         return self.until(lambda: self.step(job_id) > beyond, 60, f"job {job_id} beyond step {beyond}")
 
     def _text(self, job_id: str) -> str:

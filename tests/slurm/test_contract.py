@@ -61,14 +61,12 @@ class TestCommandLine(OnRealSlurm):
         return LocalRunner(environment={"SLURM_CONF": cluster.environment["SLURM_CONF"]})
 
 
-def ssh(cluster: SlurmCluster, **over: str) -> SshRunner:
-    said = {
-        "known_hosts": str(cluster.folder / "ssh/known_hosts"),
-        "key_file": str(cluster.folder / "ssh/client"),
-    } | over
+def ssh(cluster: SlurmCluster, known_hosts: Path | None = None, control: Path | None = None) -> SshRunner:
+    here = cluster.folder / "ssh"
     return SshRunner(
-        host="127.0.0.1", user="root", port=cluster.ssh_port, control_path=str(cluster.folder / "ssh/%C"), **said
-    )
+        host="127.0.0.1", user="root", port=cluster.ssh_port, key_file=str(here / "client"),
+        known_hosts=str(known_hosts or here / "known_hosts"), control_path=str(control or here / "%C"),
+    )  # fmt: skip
 
 
 class TestOverSsh(OnRealSlurm):
@@ -79,9 +77,7 @@ class TestOverSsh(OnRealSlurm):
 def test_a_host_that_is_not_the_pinned_one_is_not_talked_to(cluster: SlurmCluster, tmp_path: Path) -> None:
     empty = tmp_path / "known_hosts"
     empty.touch()
-    runner = ssh(cluster, known_hosts=str(empty))
-    stranger = SshRunner(host=runner.host, user=runner.user, port=runner.port, key_file=runner.key_file,
-                         known_hosts=str(empty), control_path=str(tmp_path / "none"))  # fmt: skip
+    stranger = ssh(cluster, empty, tmp_path / "none")
     assert SlurmCommandLine(runner=stranger).survey(datetime.now(UTC)).is_blind
 
 
