@@ -9,7 +9,7 @@ from benchmarks.detection_table import Row, Scale, row
 
 @row
 def hangs(scale: Scale) -> list[Row]:
-    rows = measured(scale.seeds(48))
+    rows = measured(scale.seeds(24))
     ours, fixed, lines = figures(rows), rows["fixed 600 s"], rows["relight, rank-0 steps only"]
     rate, from_lines = ours["hang_false_alarms_per_job_day"], ours["hang_false_alarms_per_job_day_rank0"]
     p50, p90 = ours["hang_confirm_p50_s"], ours["hang_confirm_p90_s"]

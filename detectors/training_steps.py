@@ -73,5 +73,6 @@ def with_progress(
     return replace(
         evidence,
         is_survived=survived,
+        is_after_completion=any(s.event == "completed" for s in steps[: bisect_left(positions, index)]),
         steps_before=max(max(done, default=0), len(before) - len(done)),
     )

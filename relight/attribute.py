@@ -298,11 +298,8 @@ def _without_claim(
             action=root.action,
             last_step=facts.last_step,
         )
-    teardown = [
-        e
-        for e in ordered
-        if e.role is Role.TEARDOWN and not e.is_survived and e.severity in {Severity.ERROR, Severity.CRITICAL}
-    ]
+    ended = [e for e in ordered if e.role is Role.TEARDOWN and not e.is_survived]
+    teardown = [e for e in ended if e.severity in {Severity.ERROR, Severity.CRITICAL}] or ended
     if teardown and not facts.is_completed:
         return Attribution(
             failure=CAUSE_NOT_IN_LOG,

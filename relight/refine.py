@@ -130,6 +130,15 @@ def _ce_storm(scene: Scene) -> Refined | None:
     return Refined(failure=FailureName("none"), action=Action.CONTINUE, reason="a few corrected memory errors")
 
 
+def _on_the_way_out(scene: Scene) -> Refined | None:
+    """A crash behind the line that says the run is done took nothing away."""
+    if not scene.winner.is_after_completion:
+        return None
+    return Refined(
+        failure=FailureName("crash_after_completion"), reason="the run had said that it was done before it crashed"
+    )
+
+
 def _peer_that_left(scene: Scene) -> Refined | None:
     """A worker that left with a code of its own, before its peers complained, is where to look."""
     reporters = {c.rank for c in scene.claims if c.failure == scene.winner.failure}
@@ -152,6 +161,7 @@ _ENDED_FROM_OUTSIDE = frozenset({0, -15, -6, -9, -2, 143, 134, 137, 130})
 _RULES: dict[str, tuple[Rule, ...]] = {
     "nccl_collective_timeout": (_desync, _early),
     "remote_peer_exited": (_peer_that_left,),
+    "segfault": (_on_the_way_out,),
     "cuda_oom": (_oom_after_progress,),
     "ib_port_error": (_twice_on_one_port,),
     "launch_failure": (_drained_for_it,),

@@ -307,7 +307,8 @@ class Evidence:
     """A line that a signature (or a parsed traceback) explains.
 
     `order` is the position in the attempt's whole input: comparable within one file, and across files
-    only where `at` is known. `is_survived`: training went on after it; `steps_before`: how many
+    only where `at` is known. `is_survived`: training went on after it; `is_after_completion`: the run had
+    said before that it was done; `steps_before`: how many
     steps the writer had completed by then, as far as the log shows. `rank` and `node` are those of the
     writer, `captures` hold what the line says of others. `count` is how many such lines were folded into
     this one, `last_order` where the last of them stood.
@@ -336,6 +337,7 @@ class Evidence:
     excuses: tuple[FailureName, ...] = ()
     excuses_earlier_only: bool = False
     is_survived: bool = False
+    is_after_completion: bool = False
     steps_before: int = 0
 
 

@@ -75,6 +75,7 @@ class Loop:
         self._ended: set[AttemptId] = set()
         self._judged: dict[AttemptId, tuple[datetime, int]] = {}
         self._advisor: Advisor | None = None
+        self.listeners: list[Callable[[Observation], None]] = []
         self.lock = threading.RLock()
 
     def serve(self, advisor: Advisor) -> None:
@@ -96,6 +97,8 @@ class Loop:
 
     def observe(self, seen: Observation) -> None:
         """Hand one observation to every detector and record what they claim."""
+        for listener in self.listeners:
+            listener(seen)
         if isinstance(seen, SchedulerState):
             self._collector.observe_scheduler(seen)
         for detector in tuple(self._detectors):
