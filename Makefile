@@ -1,10 +1,10 @@
 # Every target sets up what it needs from a fresh clone; `make` alone lists them.
 .DEFAULT_GOAL := help
-.PHONY: help setup test check demo bench rules openapi lock clean
+.PHONY: help setup test test-slurm check demo bench rules openapi lock clean
 BIN := .venv/bin
 
 help: ## list the targets
-	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
 
 setup: ## virtual environment with the locked packages; quick when nothing changed
 	@bash .ci/setup
@@ -17,6 +17,9 @@ check: setup ## format, lint, types and import contracts
 
 test: check ## everything that must hold before a merge
 	$(BIN)/python -m pytest -n 2
+
+test-slurm: setup ## the controller on a real Slurm, installed from Debian's packages; needs root
+	$(BIN)/python -m pytest -m slurm tests/slurm -rs
 
 demo: setup ## a simulated cluster with faults, and its console on 127.0.0.1
 	$(BIN)/relight demo

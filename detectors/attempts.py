@@ -19,16 +19,19 @@ _MARKERS: tuple[re.Pattern[bytes], ...] = tuple(
         rb"\bSLURM_RESTART_COUNT[=:]\s*[1-9]\d*\b",
     )
 )
-_HINTS = (b"==", b"restart", b"RESTART")
+_HINT = re.compile(rb"==|restart|RESTART")
+_MARKS = (b"==", b"restart", b"RESTART", b"Starting elastic_operator")
 _RUN_HEADER = b"Starting elastic_operator with launch configs"
 _HEADER_GAP = 200
 
 
 def attempt_starts(log: LogText) -> list[int]:
     """Indexes at which a later attempt begins; empty if the log holds one attempt only."""
+    if log.absent.issuperset(_MARKS):
+        return []
     starts = [
         i for i, line in enumerate(log.lines)
-        if any(h in line for h in _HINTS) and any(m.search(line[:400]) for m in _MARKERS)
+        if _HINT.search(line) and any(m.search(line[:400]) for m in _MARKERS)
     ]  # fmt: skip
     return sorted({*starts, *_appended_runs(log)})
 

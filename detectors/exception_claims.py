@@ -76,6 +76,9 @@ def traceback_claims(log: LogText, lines: Lines, at_line: Hits, first: int) -> I
     Shapes: `at_line` are the signatures' hits, which win over an exception's class; lines before `first` are
             left out.
     """
+    if log.absent.issuperset((b'File "', b"Traceback (")):
+        yield from _bare(lines, at_line, set(), first)
+        return
     frames = [i for i, line in enumerate(log.lines) if b'File "' in line or b"Traceback (" in line]
     frames = [i for i in frames if i >= first]
     if len(frames) > _MAX_FRAMES:

@@ -53,8 +53,9 @@ class HangDetector:
 
     Shapes: any observation in; at most one suspicion a pause and one confirmed hang an attempt out.
     Units:  seconds on a clock that never runs back: an observation counts as arrived between the last tick
-            and 30 s after it, so that a sender's wrong clock can't make a pause.
-    Errors: `restore` raises ValueError for a state of another version.
+            and 30 s after it, so that a sender's wrong clock can't make a pause. `patience` multiplies every
+            limit: 1 is what was measured, a twentieth makes a demonstration short.
+    Errors: ValueError unless 0 < patience <= 10, and from `restore` for a state of another version or patience.
     Source: two tiers over `Pauses`; a pause is judged by its phase, never while the scheduler says that the
             job does not run or while our own collectors lag; open phases die with the attempt.
     """
@@ -68,7 +69,11 @@ class HangDetector:
         *,
         probes: Sequence[HangProbe] = (),
         start_limit_s: float = START_LIMIT_S,
+        patience: float = 1.0,
     ) -> None:
+        if not 0 < patience <= 10:
+            raise ValueError(f"need 0 < patience <= 10, got {patience}")
+        self._patience = patience
         self._probes = tuple(probes)
         self._start_limit_s = start_limit_s
         self._watches: dict[AttemptId, Watch] = {}
@@ -78,8 +83,8 @@ class HangDetector:
         self._now: datetime | None = None
         self.use_rules(signatures)
 
-    def use_rules(self, signatures: RuleSet | None) -> None:
-        """Take the communication hangs out of a rule set; other signatures are not looked at."""
+    def use_rules(self, signatures: RuleSet | None, _: RuleSet | None = None) -> None:
+        """Take the communication hangs out of a rule set; other signatures are not looked at, nor is progress."""
         wanted = signatures.signatures if signatures is not None else ()
         self._signatures = RuleSet(s for s in wanted if COMMUNICATION_HANGS & {s.failure, *s.failures()})
 
@@ -142,7 +147,10 @@ class HangDetector:
             self._last_of_shape.pop(next(iter(self._last_of_shape)))
 
     def _watch(self, attempt: AttemptId) -> Watch:
-        return self._watches.setdefault(attempt, Watch())
+        known = self._watches.get(attempt)
+        if known is None:
+            known = self._watches[attempt] = Watch(self._patience)
+        return known
 
     def _arrived(self, at: datetime) -> datetime:
         """When an observation reached us; its own stamp only refines the time between two ticks."""
@@ -272,6 +280,7 @@ class HangDetector:
     def snapshot(self) -> Mapping[str, Any]:
         return {
             "version": self.VERSION,
+            "patience": self._patience,
             "now": self._now.isoformat() if self._now is not None else None,
             "watches": {attempt: watch.as_json() for attempt, watch in self._watches.items()},
             "placed": {a: {str(r): n for r, n in ranks.items()} for a, ranks in self._placed.items()},
@@ -282,8 +291,10 @@ class HangDetector:
     def restore(self, state: Mapping[str, Any]) -> None:
         if state.get("version") != self.VERSION:
             raise ValueError(f"hang state of version {state.get('version')!r}; this code reads {self.VERSION}")
+        if state.get("patience", 1.0) != self._patience:
+            raise ValueError(f"hang state of patience {state.get('patience')}; this detector has {self._patience}")
         self._now = datetime.fromisoformat(state["now"]) if state["now"] is not None else None
-        self._watches = {AttemptId(a): Watch.restored(w) for a, w in state["watches"].items()}
+        self._watches = {AttemptId(a): Watch.restored(w, self._patience) for a, w in state["watches"].items()}
         self._placed = {
             AttemptId(a): {Rank(int(r)): NodeName(n) for r, n in ranks.items()} for a, ranks in state["placed"].items()
         }

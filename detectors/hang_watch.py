@@ -40,11 +40,13 @@ class Watch:
     """Clock, phases and learned pauses of one attempt.
 
     Shapes: observations in order of arrival; steps may repeat, be late, or go back.
-    Units:  seconds since the epoch on the detector's own clock, which never runs back.
+    Units:  seconds since the epoch on the detector's own clock, which never runs back. It runs `1 / patience`
+            times as fast as ours: a patience below 1 shrinks every limit and every prior alike.
     Errors: none for any observation; `restored` raises what `Pauses.restored` raises.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, patience: float = 1.0) -> None:
+        self._patience = patience
         self.pauses = Pauses()
         self.ranks = RankSigns()
         self.is_suspected = False
@@ -70,8 +72,14 @@ class Watch:
 
     # -------------------------------------------------------------- what is seen
 
+    def _on_clock(self, at: datetime) -> float:
+        return at.timestamp() / self._patience
+
+    def _when(self, clock: float) -> datetime:
+        return datetime.fromtimestamp(clock * self._patience, UTC)
+
     def _advanced(self, at: datetime) -> float:
-        self._clock = max(self._clock, at.timestamp())
+        self._clock = max(self._clock, self._on_clock(at))
         if self._began is None:
             self._began = self._clock
         return self._clock
@@ -89,7 +97,8 @@ class Watch:
     def confirmed(self, judgement: Judgement) -> None:
         """Remember a verdict; `threshold_s` is set if nothing but time spoke for it."""
         self.is_confirmed = True
-        self._confirmed_after_s = judgement.threshold_s
+        limit_s = judgement.threshold_s
+        self._confirmed_after_s = None if limit_s is None else limit_s / self._patience
 
     def wrote(self, at: datetime) -> None:
         self._wrote = max(self._wrote, self._advanced(at))
@@ -168,7 +177,8 @@ class Watch:
         elif now - self._progress > _SAME_BATCH_S:
             self._gap_ended(now)
         if seen.step_s is not None:
-            self._expected_s = min(seen.step_s * stride, 6 * 3600.0) if stride < 10_000 else 0.0
+            expected_s = seen.step_s * stride / self._patience
+            self._expected_s = min(expected_s, 6 * 3600.0) if stride < 10_000 else 0.0
         self._progress = now
         self._step = ended if ended is not None else self._step
         self._rewinds.clear()
@@ -227,11 +237,12 @@ class Watch:
 
     @property
     def progress_at(self) -> datetime | None:
-        return _when(self._progress) if self._progress is not None else None
+        return self._when(self._progress) if self._progress is not None else None
 
     @property
     def usual_s(self) -> float | None:
-        return self.pauses.median_s
+        median = self.pauses.median_s
+        return None if median is None else median * self._patience
 
     @property
     def kind(self) -> str:
@@ -245,7 +256,7 @@ class Watch:
         return self._gaps >= MIN_ORDINARY and self.pauses.ordinary >= MIN_ORDINARY
 
     def suspicion(self, now: datetime, start_limit_s: float) -> Judgement | None:
-        at = now.timestamp()
+        at = self._on_clock(now)
         limit_s = self._suspect_after_s(start_limit_s)
         if self._elapsed_at(at) <= limit_s:
             return None
@@ -253,7 +264,7 @@ class Watch:
 
     def verdict(self, now: datetime, start_limit_s: float, *, is_alive: bool) -> Judgement | None:
         """A hang by time alone; a job that still writes, or that a probe calls alive, is given longer."""
-        at = now.timestamp()
+        at = self._on_clock(now)
         limit_s = self._confirm_after_s(start_limit_s)
         if limit_s is None:
             return None
@@ -265,7 +276,7 @@ class Watch:
 
     def agreed(self, now: datetime, readings: Sequence[ProbeReading]) -> Judgement | None:
         """A hang because a second sign agrees with the suspicion."""
-        at = now.timestamp()
+        at = self._on_clock(now)
         reasons = [r.reason or r.probe for r in readings]
         lagging = self._lagging(at)
         if lagging is not None and lagging.is_firm and self._is_beyond_phase(at):
@@ -275,7 +286,7 @@ class Watch:
         return self._judgement(at, None, f"hang: no progress in phase {self.kind}, and {', '.join(reasons)}")
 
     def culprits(self, now: datetime) -> tuple[int, ...]:
-        lagging = self._lagging(now.timestamp())
+        lagging = self._lagging(self._on_clock(now))
         return lagging.ranks if lagging is not None else ()
 
     def _lagging(self, at: float) -> Lagging | None:
@@ -317,8 +328,10 @@ class Watch:
 
     def _judgement(self, at: float, limit_s: float | None, reason: str) -> Judgement:
         elapsed = self._elapsed_at(at)
-        onset = _when(min(at, at - elapsed + (self.pauses.median_s or 0.0)))
-        return Judgement(elapsed, limit_s, onset, f"{reason} ({elapsed:.0f} s)")
+        onset = self._when(min(at, at - elapsed + (self.pauses.median_s or 0.0)))
+        took_s = elapsed * self._patience
+        threshold_s = None if limit_s is None else limit_s * self._patience
+        return Judgement(took_s, threshold_s, onset, f"{reason} ({took_s:.{0 if took_s >= 10 else 1}f} s)")
 
     # -------------------------------------------------------------- state
 
@@ -339,8 +352,8 @@ class Watch:
         }
 
     @classmethod
-    def restored(cls, state: Mapping[str, Any]) -> Watch:
-        out = cls()
+    def restored(cls, state: Mapping[str, Any], patience: float = 1.0) -> Watch:
+        out = cls(patience)
         for name in cls._PLAIN:
             setattr(out, name, state[name])
         out.pauses = Pauses.restored(state["pauses"])
@@ -349,7 +362,3 @@ class Watch:
         out._marks = frozenset(state["marks"])
         out.evidence = tuple(LogRef(file=file, line=line) for file, line in state["evidence"])
         return out
-
-
-def _when(at: float) -> datetime:
-    return datetime.fromtimestamp(at, UTC)

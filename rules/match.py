@@ -15,6 +15,8 @@ from rules.schema import INT_CAPTURES, Pattern, Row, Signature
 MAX_LINE_BYTES = 64_000
 _SET_MEMORY = 512 << 20
 _PATTERN_MEMORY = 8 << 20
+_BLOCK_LINES = 64
+_GIVE_UP = 16
 
 
 def _options(memory: int) -> re2.Options:
@@ -138,22 +140,43 @@ class RuleSet:
         self._compiled = [_Compiled(s) for s in self.signatures]
         self._owner: list[int] = []
         self._set = re2.Set.SearchSet(_options(_SET_MEMORY))
+        self._blocks = re2.Set.SearchSet(_options(_SET_MEMORY))
         for index, signature in enumerate(self.signatures):
             for pattern in signature.match.any:
-                self._set.Add(pattern_bytes(pattern))
+                source = pattern_bytes(pattern)
+                self._set.Add(source)
+                self._blocks.Add(b"(?m:" + source + b")")
                 self._owner.append(index)
         if self._owner:
             self._set.Compile()
+            self._blocks.Compile()
         self.digest = hashlib.sha256(
             b"".join(s.model_dump_json().encode() for s in sorted(self.signatures, key=lambda s: s.id))
         ).hexdigest()
 
     def scan(self, lines: Sequence[bytes]) -> Iterator[tuple[int, tuple[int, ...]]]:
-        """Which signatures (by index) each line may match, by the set alone; lines without are left out."""
+        """Which signatures (by index) each line may match, by the set alone; lines without are left out.
+
+        Blocks of lines are asked first, with `^` and `$` at each line's ends: most blocks of a training log
+        match nothing. Where most of the last ones did, blocks are not asked for a while.
+        """
         if not self._owner:
             return
+        wasted = 0
+        for start in range(0, len(lines), _BLOCK_LINES):
+            block = lines[start : start + _BLOCK_LINES]
+            if wasted >= _GIVE_UP:
+                wasted -= 1 if start % (_BLOCK_LINES * 4) else _GIVE_UP // 2
+            elif len(block) > 1 and not self._blocks.Match(b"\n".join(block)):
+                wasted = max(0, wasted - 1)
+                continue
+            else:
+                wasted += 1
+            yield from self._scan_lines(block, start)
+
+    def _scan_lines(self, lines: Sequence[bytes], start: int) -> Iterator[tuple[int, tuple[int, ...]]]:
         match, owner = self._set.Match, self._owner
-        for index, line in enumerate(lines):
+        for index, line in enumerate(lines, start):
             found = match(line if len(line) <= MAX_LINE_BYTES else line[:MAX_LINE_BYTES])
             if found:
                 yield index, tuple(dict.fromkeys(owner[i] for i in sorted(found)))

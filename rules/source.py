@@ -12,6 +12,8 @@ import yaml
 from rules.problems import Problem
 
 MAX_BYTES = 256_000
+# The same grammar in C where the wheel brings it; its words for a fault are poorer, so faults are told by Python's.
+_FAST = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 Value = str | int | float | bool | None | list["Value"] | dict[str, "Value"]
 Path = tuple[str | int, ...]
 
@@ -51,9 +53,7 @@ class Source:
     def problem(self, path: Path, what: str, fix: str, signature: str = "-") -> Problem:
         line, column = self.place(path)
         key = ".".join(str(p) for p in path) or "-"
-        return Problem(
-            file=self.file, line=line, column=column, signature=signature, key=key, what=what, fix=fix
-        )
+        return Problem(file=self.file, line=line, column=column, signature=signature, key=key, what=what, fix=fix)
 
 
 def read_source(file: str, text: str) -> Source:
@@ -66,16 +66,11 @@ def read_source(file: str, text: str) -> Source:
         source.problems.append(source.problem((), f"file is larger than {MAX_BYTES} bytes", "split it"))
         return source
     try:
-        for event in yaml.parse(text, Loader=yaml.SafeLoader):
-            if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None):
-                mark = event.start_mark
-                if mark is not None:
-                    source.places[()] = (mark.line + 1, mark.column + 1)
-                source.problems.append(
-                    source.problem((), "anchors and aliases are refused", "write the value out")
-                )
-                return source
-        node = yaml.compose(text, Loader=yaml.SafeLoader)
+        return _parsed(source, text, _FAST)
+    except yaml.YAMLError:
+        source = Source(file)
+    try:
+        return _parsed(source, text, yaml.SafeLoader)
     except yaml.MarkedYAMLError as error:
         place = error.problem_mark or error.context_mark
         if place is not None:
@@ -85,10 +80,20 @@ def read_source(file: str, text: str) -> Source:
         source.problems.append(source.problem((), what, fix))
         return source
     except yaml.YAMLError as error:
-        source.problems.append(
-            source.problem((), " ".join(str(error).split()), "save the file as plain UTF-8 YAML")
-        )
+        source.problems.append(source.problem((), " ".join(str(error).split()), "save the file as plain UTF-8 YAML"))
         return source
+
+
+def _parsed(source: Source, text: str, loader: type[yaml.SafeLoader]) -> Source:
+    """Errors: yaml.YAMLError with the place, if the text is no YAML."""
+    for event in yaml.parse(text, Loader=loader):
+        if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None):
+            mark = event.start_mark
+            if mark is not None:
+                source.places[()] = (mark.line + 1, mark.column + 1)
+            source.problems.append(source.problem((), "anchors and aliases are refused", "write the value out"))
+            return source
+    node = yaml.compose(text, Loader=loader)
     if node is None:
         source.problems.append(source.problem((), "the file is empty", "see `relight rules new`"))
         return source
@@ -128,7 +133,7 @@ def _pairs(node: yaml.MappingNode, path: Path, source: Source) -> Iterator[tuple
 
 def _scalar(node: yaml.Node, path: Path, source: Source) -> Value:
     text = str(node.value)
-    if getattr(node, "style", None) is not None:
+    if getattr(node, "style", None) not in (None, ""):  # plain scalars: None in Python, "" in C
         return text
     for pattern, why in _TRAPS:
         if pattern.match(text):

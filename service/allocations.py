@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
 from datetime import datetime, timedelta
 
 from relight.events import AttemptObserved, Event
@@ -27,8 +26,8 @@ class Allocations:
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
         self._lock = threading.Lock()
-        self._by_node: dict[tuple[ClusterId, str], list[AttemptId]] = {}
-        self._known: dict[AttemptId, tuple[NodeName, ...]] = {}
+        self._held: dict[tuple[ClusterId, str], list[AttemptId]] = {}
+        self._held_by_label: dict[tuple[ClusterId, str], list[AttemptId]] = {}
         for attempt in journal.state.attempts.values():
             self._place(attempt.seen)
         journal.listeners.append(self.recorded)
@@ -39,8 +38,7 @@ class Allocations:
 
     def holders(self, cluster: ClusterId, node: str, at: datetime) -> tuple[AttemptRecord, ...]:
         """The attempts that held the node at that time, else the one that did so within two minutes of it."""
-        with self._lock:
-            names = tuple(self._by_node.get((cluster, node)) or self._by_node.get((cluster, _short(node)), ()))
+        names = self._names(cluster, node)
         with self._journal.view:
             known = [self._journal.state.attempts[name] for name in names if name in self._journal.state.attempts]
         there = [one for one in known if _distance(one, at) == timedelta()]
@@ -49,38 +47,6 @@ class Allocations:
         near = min(known, key=lambda one: _distance(one, at), default=None)
         return (near,) if near is not None and _distance(near, at) <= SLACK else ()
 
-    def _place(self, seen: AttemptObserved) -> None:
-        with self._lock:
-            if self._known.get(seen.attempt) == seen.nodes:
-                return
-            self._known[seen.attempt] = seen.nodes
-            for name in _names(seen.nodes):
-                held = self._by_node.setdefault((seen.cluster or ClusterId(""), name), [])
-                if seen.attempt not in held:
-                    held.append(seen.attempt)
-                    self._known.pop(held.pop(0), None) if len(held) > REMEMBERED_A_NODE else None
-
-
-def spelled(node: str, attempt: AttemptRecord) -> NodeName:
-    """The node's name as the attempt's allocation spells it."""
-    if node in attempt.seen.nodes:
-        return NodeName(node)
-    return next((one for one in attempt.seen.nodes if _short(one) == _short(node)), NodeName(node))
-
-
-def _distance(attempt: AttemptRecord, at: datetime) -> timedelta:
-    """How far a moment is from the time that the attempt held its nodes; zero within."""
-    started = attempt.detail("started_at")
-    begin = datetime.fromisoformat(started) if isinstance(started, str) else attempt.first_seen_at
-    if at < begin:
-        return begin - at
-    return max(at - attempt.ended_at, timedelta()) if attempt.ended_at is not None else timedelta()
-
-
-def _names(nodes: Iterable[str]) -> Iterable[str]:
-    return dict.fromkeys(name for node in nodes for name in (node, _short(node)))
-
-
-def _short(node: str) -> str:
-    """`n7` of `n7.cluster.example`; an address has no short form."""
+    def first_label(node: str) -> str:
+    """`n7` of `n7.cluster.example`; an address is one label."""
     return node if node.replace(".", "").isdigit() or ":" in node else node.partition(".")[0]

@@ -106,7 +106,7 @@ class Following:
             self._send(track.attempt(self._settings.cluster), body)
             track = replace(track, applied=True)
             self.remember(track)
-        if job.state in _FAILED and not track.asked and (job.end_at or now) >= born_at:
+        if job.state in _FAILED and not track.asked and (track.was_alive or (job.end_at or now) >= born_at):
             yield EndedBadly(
                 attempt=track.attempt(self._settings.cluster), job_id=job.job_id, restart_count=job.restart_count,
                 ended_at=job.end_at or now, started_at=job.start_at, mode=choice.mode or Mode.MONITOR,

@@ -18,8 +18,9 @@ from relight.types import AttemptId, AttemptState, ClusterId, Mode, NodeName
 class Track:
     """One job over all its requeues; times as ISO text, since this is stored as it is.
 
-    `last` is the newest attempt body sent; `submits` are the submit times seen, which tell a state that was
-    rolled back from a job id that is used anew. `ours` are nodes that we excluded, with their expiry.
+    `was_alive`: it was seen before it had ended, so that its end is news. `last` is the newest attempt body
+    sent; `submits` are the submit times seen, which tell a state that was rolled back from a job id that is
+    used anew. `ours` are nodes that we excluded, with their expiry.
     """
 
     job_id: str
@@ -34,6 +35,7 @@ class Track:
     last: Mapping[str, Any] = field(default_factory=dict)
     applied: bool = False
     asked: bool = False
+    was_alive: bool = False
     is_gone: bool = False
     seen_at: str = ""
 
@@ -65,8 +67,12 @@ def new_track(job: JobRecord, choice: Choice, runs: tuple[EndedRun, ...] | None,
     return Track(
         job_id=job.job_id, workload=workload_id(job, first, choice.workload), first_submit=first.isoformat(),
         owner=_owner(job), restart_count=job.restart_count, submits=_submits((), job),
-        mode=str(choice.mode or Mode.MONITOR), seen_at=now.isoformat(),
+        mode=str(choice.mode or Mode.MONITOR), seen_at=now.isoformat(), was_alive=not is_over(job),
     )  # fmt: skip
+
+
+def is_over(job: JobRecord) -> bool:
+    return job.state is not None and job.state.is_terminal
 
 
 def is_same_job(track: Track, job: JobRecord) -> bool:

@@ -29,7 +29,7 @@ from service.tokens import Permission, Principal
 router = resource("ingest")
 MEDIA_TYPES = frozenset({"application/x-ndjson", "application/ndjson", "application/jsonl", "application/json"})
 MAX_TOLD_ERRORS = 100
-_RATIO_FROM = 1 << 16
+RATIO_FROM = 1 << 16
 _CHUNK = 1 << 20
 _JOB_ALIASES = ("job_id", "SLURM_JOB_ID", "slurm.job.id")
 _RESTART_ALIASES = ("restart_count", "SLURM_RESTART_COUNT", "slurm.job.restart_count")
@@ -60,15 +60,15 @@ class Admission:
         self._taken = 0
 
     @contextmanager
-    def entered(self) -> Iterator[_Share]:
-        share = _Share(self)
+    def entered(self) -> Iterator[Share]:
+        share = Share(self)
         try:
             yield share
         finally:
             with self._lock:
                 self._taken -= share.taken
 
-    def take(self, share: _Share, count: int) -> None:
+    def take(self, share: Share, count: int) -> None:
         with self._lock:
             if self._taken + count > self._limit:
                 raise Problem(
@@ -79,7 +79,7 @@ class Admission:
             share.taken += count
 
 
-class _Share:
+class Share:
     """What one request has taken of the admission."""
 
     def __init__(self, admission: Admission) -> None:
@@ -102,7 +102,7 @@ class Inflater:
             raise Problem("unsupported_media_type", f"content encoding {encoding!r}: send gzip or none")
         self._gzip = zlib.decompressobj(31) if encoding.endswith("gzip") else None
         self._limit, self._ratio = limit, ratio
-        self._read = self._made = 0
+        self._read = self.made = 0
         self._is_open = self._is_full = False
         self._parts: list[bytes] = []
 
@@ -130,10 +130,10 @@ class Inflater:
         return b"".join(self._parts)
 
     def _keep(self, part: bytes) -> None:
-        self._made += len(part)
-        if self._made > self._limit:
+        self.made += len(part)
+        if self.made > self._limit:
             raise Problem("body_too_large", f"more than {self._limit} bytes after decompression")
-        if self._made > _RATIO_FROM and self._made > self._ratio * self._read:
+        if self.made > RATIO_FROM and self.made > self._ratio * self._read:
             raise Problem("body_too_large", f"decompresses to more than {self._ratio} times its size")
         self._parts.append(part)
 
@@ -169,8 +169,9 @@ async def send_log_lines(request: Request, caller: Caller, app: App) -> LinesTol
     body = Inflater(encoding, settings.max_ingest_bytes, settings.max_compression_ratio)
     with admission.entered() as share:
         async for chunk in request.stream():
-            share.take(len(chunk))
+            before = body.made
             body.feed(chunk)
+            share.take(max(body.made - before, len(chunk)))
         return await run_in_threadpool(_taken_in, app, caller, cluster, body.whole())
 
 
