@@ -11,6 +11,8 @@ from datetime import UTC, datetime, timedelta
 from relight.types import NodeName, Rank
 
 _MAX_LAYERS = 10
+# No real prefix is longer, and a hostile line must not buy time: the patterns are Python's, which backtrack.
+_MAX_PREFIX = 400
 _MONTHS = {
     m: i for i, m in enumerate(["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"], 1)
 }
@@ -42,6 +44,7 @@ def read_prefix(line: str, year: int | None = None) -> Prefix:
     Source: formats-training and formats-system (launchers, syslog, dmesg, klog, torch, NCCL).
     """
     seen = Prefix()
+    line = line[:_MAX_PREFIX]
     for _ in range(_MAX_LAYERS):
         for pattern, read in _LAYERS:
             found = pattern.match(line, seen.start)
