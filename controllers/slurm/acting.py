@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -191,12 +192,13 @@ class Acting:
 
         It runs from the hold on, so that the time of the decision is part of it.
         """
-        delay = min(float(pursuit.delay_s), self._settings.max_delay_s)
-        start = datetime.fromisoformat(pursuit.held_at or pursuit.released_at) + timedelta(seconds=delay)
+        delay = max(min(float(pursuit.delay_s), self._settings.max_delay_s), self._settings.rest_s)
+        begun = datetime.fromisoformat(pursuit.held_at or pursuit.released_at)
+        start = begun + timedelta(seconds=delay)
         if job.state is not AttemptState.PENDING or (job.eligible_at is not None and job.eligible_at <= start):
             return
         try:
-            self._scheduler.start_after(job.job_id, max(0, int((start - now).total_seconds())))
+            self._scheduler.start_after(job.job_id, max(0, math.ceil((start - now).total_seconds())))
         except SchedulerRefused as why:
             if why.code not in _HARMLESS:
                 raise

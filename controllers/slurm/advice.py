@@ -87,11 +87,12 @@ class Claim:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OpenIncident:
+class SeenIncident:
     id: IncidentId
     attempt: AttemptId
     anomalies: tuple[str, ...]
     state: str
+    changed_at: datetime
 
 
 class Advisor:
@@ -103,6 +104,10 @@ class Advisor:
     def put_attempt(self, attempt: AttemptId, body: JsonObject) -> bool:
         """Whether it was applied; False if a later look is known there."""
         return bool(self._ask("PUT", f"/v1/attempts/{attempt}", body).get("applied", True))
+
+    def attempt(self, attempt: AttemptId) -> JsonObject:
+        """What the advisor knows of a run."""
+        return self._ask("GET", f"/v1/attempts/{attempt}")
 
     def advise(self, attempt: AttemptId, trigger: str) -> Advice:
         return _advice(self._ask("POST", "/v1/recommendations", {"attempt_id": attempt, "trigger": trigger}))
@@ -116,11 +121,11 @@ class Advisor:
         said = self._ask("GET", "/v1/recommendations", query=query)
         return tuple(map(_advice, said.get("items", ()))), int(said.get("revision", since))
 
-    def open_incidents(self) -> tuple[OpenIncident, ...]:
+    def open_incidents(self) -> tuple[SeenIncident, ...]:
         said = self._ask("GET", "/v1/incidents", query={"is_open": "true", "state": "OPEN", "limit": "250"})
         return tuple(map(_incident, said.get("items", ())))
 
-    def incident(self, name: IncidentId) -> OpenIncident:
+    def incident(self, name: IncidentId) -> SeenIncident:
         return _incident(self._ask("GET", f"/v1/incidents/{name}"))
 
     def claim(self, name: RecommendationId, controller: str, generation: int, lease_s: float) -> Claim:
@@ -199,9 +204,9 @@ def _excluded(said: JsonObject) -> Excluded:
     return Excluded(node=NodeName(said["node"]), score=float(said["score"]), expires_at=_moment(said["expires_at"]))
 
 
-def _incident(said: JsonObject) -> OpenIncident:
+def _incident(said: JsonObject) -> SeenIncident:
     anomalies: Sequence[str] = said.get("anomalies", ())
-    return OpenIncident(
+    return SeenIncident(
         id=IncidentId(said["id"]), attempt=AttemptId(said["attempt_id"]), anomalies=tuple(anomalies),
-        state=str(said["state"]),
+        state=str(said["state"]), changed_at=_moment(said["changed_at"]),
     )  # fmt: skip

@@ -3,9 +3,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Any
 
 from controllers.slurm.acting import Acting, Blind
 from controllers.slurm.advice import Advice, Advisor, AdvisorRefused, AdvisorUnreachable
@@ -17,9 +18,11 @@ from controllers.slurm.slips import Slips
 from controllers.slurm.store import Store
 from relight.jobs import BatchScheduler, ClusterReading, SchedulerUnreachable
 from relight.ports import Clock
-from relight.types import Action, AttemptId, AttemptState, Mode
+from relight.types import Action, AttemptId, AttemptState, IncidentId, Mode
 
 _HUNG = frozenset({"hang"})
+FOLLOW_UPS = 5
+FOLLOWED_FOR = timedelta(hours=1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +74,7 @@ class Controller:
             for failure in tuple(self.following.unasked()):
                 self._ask(failure, "exited")
             self._watch(now)
+            self._see_what_came_of_it(now)
         except AdvisorUnreachable as silent:
             why = str(silent)
         recoveries, why_not = self._recover()
@@ -124,7 +128,15 @@ class Controller:
             started_at=failure.started_at, was_running=was_running, now=now,
             settle_until=now + timedelta(seconds=self._settings.settle_s),
         )  # fmt: skip
+        begun.gpus = self._gpus(failure)
         self._store.put("pursuit", failure.attempt, begun.stored())
+
+    def _gpus(self, failure: EndedBadly) -> int | None:
+        """How many GPUs stand idle meanwhile."""
+        track = self.following.track(failure.job_id)
+        each = track.last.get("gpus_per_node") if track is not None else None
+        wanted = track.last.get("requested_nodes") if track is not None else None
+        return int(each) * int(wanted) if each and wanted else None
 
     def _watch(self, now: datetime) -> None:
         """Runs that hang while Slurm thinks that all is well, and what people propose."""
@@ -136,6 +148,20 @@ class Controller:
         self._adopt(changed, now)
         if revision != known["number"]:
             self._store.put("meta", "revision", {"number": revision})
+
+    def _see_what_came_of_it(self, now: datetime) -> None:
+        """When training went on: the advisor knows, by a step beyond the last; it is asked for an hour."""
+        pending = [(key, body) for key, body in self._store.all("outcome") if _is_open_end(body, now)]
+        for key, body in pending[:FOLLOW_UPS]:
+            try:
+                incident = self._advisor.incident(IncidentId(body["incident"]))
+            except AdvisorRefused:
+                body["times"]["unknown"] = now.isoformat()
+                self._store.put("outcome", key, body)
+                continue
+            if incident.state in {"PROGRESS_RESUMED", "CLOSED_RECOVERED"}:
+                body["times"]["resumed"] = incident.changed_at.isoformat()
+                self._store.put("outcome", key, body)
 
     def _adopt(self, changed: Iterable[Advice], now: datetime) -> None:
         for advice in changed:
@@ -170,3 +196,11 @@ class Controller:
             if (self._clock.now() - begun).total_seconds() > self._settings.round_budget_s:
                 break
         return len(pursuits), why
+
+
+def _is_open_end(outcome: Mapping[str, Any], now: datetime) -> bool:
+    times = outcome.get("times", {})
+    is_done = "resumed" in times or "unknown" in times or "executed" not in times
+    if is_done or not outcome.get("incident") or outcome.get("action") == Action.STOP:
+        return False
+    return now - datetime.fromisoformat(times["executed"]) < FOLLOWED_FOR

@@ -27,7 +27,7 @@ class Pursuit:
     action: str
     ended_at: str
     settle_until: str
-    workload: str = ""
+    gpus: int | None = None
     started_at: str = ""
     was_running: bool = False
     exclusions: list[str] = field(default_factory=list)

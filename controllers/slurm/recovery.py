@@ -84,7 +84,9 @@ class Recovery:
         if not pursuit.held_at:
             pursuit.hold_until = (now + EXECUTION).isoformat()
         if advice.action is Action.STOP:
-            pursuit.cancel_at = (now + timedelta(seconds=advice.stop_grace_s)).isoformat()
+            pursuit.cancel_at = (
+                now + timedelta(seconds=advice.stop_grace_s or self._settings.stop_grace_s)
+            ).isoformat()
         pursuit.times["claimed"] = now.isoformat()
         self._acting.save(pursuit)
         return True

@@ -15,6 +15,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 import typer
 
 from controllers.slurm.advice import Advisor
+from controllers.slurm.checkup import Checkup, Verdict
 from controllers.slurm.command_line import SlurmCommandLine
 from controllers.slurm.controller import Controller, Round
 from controllers.slurm.http_transport import HttpTransport
@@ -29,7 +30,7 @@ from controllers.slurm.watchdog import Watchdog
 from relight.types import ClusterId, Mode
 from service import bootstrap
 from service.config import slurm_environment
-from service.terminal import ExitCode, message, result, stop
+from service.terminal import ExitCode, escaped, message, result, stop
 
 R = TypeVar("R", bound=Said)
 app = typer.Typer(help="Carry recommendations out on a cluster.", no_args_is_help=True, rich_markup_mode=None)
@@ -66,7 +67,7 @@ def controller_slurm(
     mode: Annotated[str, typer.Option(help="Mode of jobs that choose none: off, monitor, approve or act.")] = "monitor",
     partition: Annotated[list[str] | None, typer.Option(help="PARTITION=MODE; may be repeated.")] = None,
     jobs_choose: Annotated[bool, typer.Option(help="Whether relight=MODE in a job's comment counts.")] = True,
-    settle_s: Annotated[float, typer.Option(help="Wait for late log lines while no cause is known.")] = 12.0,
+    settle_s: Annotated[float, typer.Option(help="Wait for late log lines while no cause is known.")] = 4.0,
     verify_after_s: Annotated[float, typer.Option(help="Look again after this long.")] = 15.0,
     max_delay_s: Annotated[float, typer.Option(help="Longest back-off before a restart.")] = 3600.0,
     state: State = Path("/var/lib/relight/controller"),
@@ -109,6 +110,37 @@ def controller_slurm(
         result(f"jobs {last.jobs}, recoveries {last.recoveries}" + (f", {last.why}" if last.why else ""))
         if last.is_blind or not last.is_advised:
             raise typer.Exit(ExitCode.CANNOT_REACH)
+
+
+@app.command("doctor")
+def controller_doctor(
+    job: Annotated[str | None, typer.Argument(help="Job whose way to walk; without it only the cluster.")] = None,
+    url: Annotated[str, typer.Option(help="Where the advisor listens.")] = "http://127.0.0.1:8756",
+    token_file: Annotated[
+        Path | None, typer.Option(help="File with a token that may read; without it no advisor.")
+    ] = None,
+    cluster: Annotated[str, typer.Option(help="The cluster's name at the advisor.")] = "default",
+    mode: Annotated[str, typer.Option(help="As the controller is started with.")] = "monitor",
+    partition: Annotated[list[str] | None, typer.Option(help="As the controller is started with.")] = None,
+    ssh: Ssh = None,
+    ssh_key: SshKey = None,
+    known_hosts: KnownHosts = None,
+    zone: Zone = "UTC",
+) -> None:
+    """Walk a Slurm job's way: seen, opted in, signals, advice, gates, action; say where it ends and why."""
+    try:
+        opt_in = _opt_in(mode, partition or [], jobs_choose=True)
+        slurm = _scheduler(_Reach(ssh, ssh_key, known_hosts, zone, "AdminComment"), Path.cwd())
+    except ValueError as why:
+        raise stop(str(why), ExitCode.USAGE) from why
+    advisor = Advisor(HttpTransport(url, token_file)) if token_file is not None else None
+    checkup = Checkup(scheduler=slurm, opt_in=opt_in, cluster=ClusterId(cluster), advisor=advisor)
+    is_through = True
+    for one in checkup.walk(job, bootstrap.clock().now()):
+        result(f"{one.verdict:10} {one.station:18} {escaped(one.says)}")
+        is_through = is_through and one.verdict is not Verdict.ENDS
+    if not is_through:
+        raise typer.Exit(ExitCode.FINDINGS)
 
 
 @watchdog_app.command("slurm")

@@ -42,6 +42,7 @@ def test_an_unexplained_failure_is_held_first_and_restarted_where_it_ran(world: 
 
 
 def test_a_line_that_arrives_while_the_job_is_held_still_changes_the_verdict(world: World) -> None:
+    world.with_settings(settle_s=12)
     job_id = world.running()
     bad = world.slurm.job(job_id).nodes[0]
     attempt = world.attempt(job_id)

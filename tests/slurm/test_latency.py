@@ -20,4 +20,4 @@ def test_crashes_are_detected_and_acted_on_within_seconds(acting: Proof) -> None
     resumed = statistics.mean(one.resumed for one in found)
     print(f"mean of {len(found)}: detection {detection:.2f} s, action {action:.2f} s, training resumed {resumed:.2f} s")
     assert detection <= 10
-    assert action <= 10, "half of it is the wait for late log lines"
+    assert action <= 6, "4 s of it are the wait for late log lines, since a killed process explains nothing"

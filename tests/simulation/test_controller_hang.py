@@ -1,0 +1,68 @@
+# Copyright The Relight authors. SPDX-License-Identifier: Apache-2.0
+"""A run that hangs while Slurm thinks that all is well, and what people propose for one."""
+
+from __future__ import annotations
+
+from relight.types import Anomaly, AnomalyKind, AttemptId, AttemptState
+from service.tokens import Role
+from tests.simulation.recovery_world import World
+
+
+def hang(world: World, job_id: str) -> None:
+    attempt = AttemptId(world.attempt(job_id))
+    seen = Anomaly(attempt=attempt, kind=AnomalyKind.HANG, detector="hang", onset_at=world.clock.at,
+                   detected_at=world.clock.at, score=2.0, summary="no step for 20 minutes")  # fmt: skip
+    world.service.application.advisor.attribute(attempt, seen)
+
+
+def test_advice_is_asked_for_on_a_run_that_hangs(world: World) -> None:
+    job_id = world.running()
+    hang(world, job_id)
+    world.step(3)
+    assert world.advice(job_id)["trigger"] == "external"
+    if world.advice(job_id)["action"] == "restart":
+        world.until(lambda: world.slurm.job(job_id).restart_count == 1)
+    else:
+        assert world.slurm.job(job_id).state is AttemptState.RUNNING
+
+
+def test_a_restart_that_a_person_proposes_for_a_running_job_is_carried_out_once(world: World) -> None:
+    job_id = world.running()
+    body = {"attempt_id": world.attempt(job_id), "author": "ada", "proposed": {"action": "restart"}}
+    answer = world.service.as_(Role.ADMIN).post("/v1/recommendations", json=body)
+    assert answer.status_code == 201, answer.text
+    world.until(lambda: world.advice(job_id)["state"] == "CONVERGED")
+    world.until(lambda: world.slurm.job(job_id).state is AttemptState.RUNNING)
+    assert world.slurm.job(job_id).restart_count == 1
+    world.check_audit()
+
+
+def test_a_stop_that_a_person_proposes_holds_first_and_cancels_after_the_grace(world: World) -> None:
+    job_id = world.running()
+    body = {"attempt_id": world.attempt(job_id), "author": "ada", "proposed": {"action": "stop"}}
+    assert world.service.as_(Role.ADMIN).post("/v1/recommendations", json=body).status_code == 201
+    world.step(5)
+    job = world.slurm.job(job_id)
+    assert job.is_held
+    assert "relight:stopped/" in job.marks
+    world.step(300)
+    assert world.slurm.job(job_id).is_held, "the watchdog does not undo a stop"
+    world.clock.advance(seconds=1400)
+    world.step(60)
+    assert world.deeds("cancel") == 0, "half an hour is not over"
+    world.until(lambda: world.slurm.job(job_id).state is AttemptState.CANCELLED_BY_USER)
+    world.until(lambda: world.advice(job_id)["state"] == "CONVERGED")
+    assert ("cancel", "done") in world.milestones()
+
+
+def test_who_releases_a_stopped_job_has_the_last_word(world: World) -> None:
+    job_id = world.running()
+    body = {"attempt_id": world.attempt(job_id), "author": "ada", "proposed": {"action": "stop"}}
+    assert world.service.as_(Role.ADMIN).post("/v1/recommendations", json=body).status_code == 201
+    world.until(lambda: world.slurm.job(job_id).is_held)
+    world.step(2)
+    world.slurm.user_releases(job_id)
+    world.step(10)
+    assert world.advice(job_id)["reconciliation"]["reason"] == "user_released"
+    assert world.deeds("cancel") == 0
+    assert not world.slurm.job(job_id).is_held
