@@ -36,6 +36,7 @@ from service import course
 from service.config import Recommend
 from service.history import BREAKER, Question
 from service.journal import Journal
+from service.places import NOWHERE, Places
 from service.records import AttemptRecord, IncidentRecord, RecommendationRecord
 from service.refusals import Refused
 
@@ -70,7 +71,10 @@ class Verdicts:
     Errors: Refused if policy would not do what a person proposes.
     """
 
-    def __init__(self, journal: Journal, settings: Recommend, grounds: Callable[[], Grounds]) -> None:
+    def __init__(
+        self, journal: Journal, settings: Recommend, grounds: Callable[[], Grounds], places: Places = NOWHERE
+    ) -> None:
+        self._places = places
         self._journal = journal
         self._settings = settings
         self._grounds = grounds
@@ -91,6 +95,17 @@ class Verdicts:
             workload=attempt.seen.workload,
             cluster=attempt.seen.cluster,
             incident=incident.id if incident else None,
+        )
+
+    def noted(self, attempt: AttemptRecord, anomaly: Anomaly, now: datetime) -> AnomalyDetected:
+        """An anomaly that opens no incident; it joins one that is open."""
+        incident = self._journal.state.open_incident(attempt.id)
+        return AnomalyDetected(
+            at=now,
+            anomaly=anomaly,
+            incident=incident.id if incident else None,
+            workload=attempt.seen.workload,
+            cluster=attempt.seen.cluster,
         )
 
     def opened(self, attempt: AttemptRecord, anomaly: Anomaly, now: datetime) -> list[Event]:
@@ -130,7 +145,7 @@ class Verdicts:
         within = min(deadline_s or self._settings.decide_within_s, self._hard_s())
         deadline = now + timedelta(seconds=within)
         table = self._grounds().policy
-        question = Question(self._journal.state, attempt, said, table, self._settings.mode, now)
+        question = Question(self._journal.state, attempt, said, table, self._settings.mode, now, self._places)
         verdict = decide(said, question.history(), question.facts(deadline), table, at=now)
         return self._issued(attempt, said, verdict, now, deadline)
 
@@ -150,7 +165,7 @@ class Verdicts:
         )
         entry = PolicyEntry(action=wanted.action, retries=grounds.policy.ceilings.same_root)
         table = replace(grounds.policy, failures={**grounds.policy.failures, said.failure: entry})
-        question = Question(self._journal.state, attempt, claim, table, self._settings.mode, now)
+        question = Question(self._journal.state, attempt, claim, table, self._settings.mode, now, self._places)
         deadline = now + timedelta(seconds=self._settings.decide_within_s)
         verdict = decide(claim, question.history(), question.facts(deadline), table, at=now)
         missing = {one.node for one in wanted.exclusions} - {one.node for one in verdict.exclusions}
@@ -158,8 +173,9 @@ class Verdicts:
             names = f", without excluding {', '.join(sorted(missing))}" if missing else ""
             raise Refused("refused_by_policy", f"policy would {verdict.action}{names}: {verdict.decision_basis[-1]}")
         issued = self._issued(attempt, said, verdict, now, deadline)
+        waits = {name: issued.verdict[name] for name in ("delay_s", "stop_grace_s")}
         return replace(
-            issued, actor=wanted.author, reason=f"proposed by {wanted.author}", ledgers={}, verdict={},
+            issued, actor=wanted.author, reason=f"proposed by {wanted.author}", ledgers={}, verdict=waits,
             decision_basis=f"proposed by {wanted.author}; {issued.decision_basis}",
         )  # fmt: skip
 

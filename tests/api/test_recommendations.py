@@ -168,6 +168,7 @@ def test_an_open_recommendation_answers_a_proposal(service: Service) -> None:
     third = service.post("/v1/recommendations", json=proposal, headers={"Idempotency-Key": "after"})
     assert third.status_code == 201
     assert (third.json()["supersedes"], third.json()["action"]) == (first["id"], "stop")
+    assert third.json()["stop_grace_s"] == 1800
 
 
 @pytest.mark.parametrize(
