@@ -181,7 +181,11 @@ class _AboutRecommendation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecommendationIssued:
-    """What was advised, on what grounds, and how far it may go; `confidence` is shown, never a gate."""
+    """What was advised, on what grounds, and how far it may go; `confidence` is shown, never a gate.
+
+    `delay_s` is to pass before a restart, `stop_grace_s` before a stopped attempt is ended for good. `verdict` is
+    the whole of policy's answer, and empty where a person proposed.
+    """
 
     kind: ClassVar[str] = "recommendation.issued"
     schema: ClassVar[int] = 1
@@ -211,6 +215,8 @@ class RecommendationIssued:
     supersedes: RecommendationId | None = None
     ledgers: JsonObject = field(default_factory=dict)
     verdict: JsonObject = field(default_factory=dict)
+    delay_s: int = 0
+    stop_grace_s: int = 0
     incident: IncidentId | None = None
     workload: WorkloadId | None = None
     cluster: ClusterId | None = None

@@ -173,9 +173,8 @@ class Verdicts:
             names = f", without excluding {', '.join(sorted(missing))}" if missing else ""
             raise Refused("refused_by_policy", f"policy would {verdict.action}{names}: {verdict.decision_basis[-1]}")
         issued = self._issued(attempt, said, verdict, now, deadline)
-        waits = {name: issued.verdict[name] for name in ("delay_s", "stop_grace_s")}
         return replace(
-            issued, actor=wanted.author, reason=f"proposed by {wanted.author}", ledgers={}, verdict=waits,
+            issued, actor=wanted.author, reason=f"proposed by {wanted.author}", ledgers={}, verdict={},
             decision_basis=f"proposed by {wanted.author}; {issued.decision_basis}",
         )  # fmt: skip
 
@@ -253,6 +252,8 @@ class Verdicts:
             signature=said.root.signature if said.root else None,
             ledgers={"before": encode(verdict.ledgers_before), "after": encode(verdict.ledgers_after)},
             verdict=encode(verdict),
+            delay_s=verdict.delay_s,
+            stop_grace_s=verdict.stop_grace_s,
             workload=attempt.seen.workload,
             cluster=attempt.seen.cluster,
         )
