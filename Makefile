@@ -1,6 +1,6 @@
 # Every target sets up what it needs from a fresh clone; `make` alone lists them.
 .DEFAULT_GOAL := help
-.PHONY: help setup test test-slurm check demo bench rules openapi lock clean
+.PHONY: help setup test test-slurm test-api-fuzz check demo bench rules openapi lock clean
 BIN := .venv/bin
 
 help: ## list the targets
@@ -20,6 +20,9 @@ test: check ## everything that must hold before a merge
 
 test-slurm: setup ## the controller on a real Slurm, installed from Debian's packages; needs root
 	$(BIN)/python -m pytest -m slurm tests/slurm -rs
+
+test-api-fuzz: setup ## a minute of requests made from the API's description against a running service
+	$(BIN)/python -m pytest -m fuzz tests/fuzz
 
 demo: setup ## a simulated cluster with faults, and its console on 127.0.0.1
 	$(BIN)/relight demo
