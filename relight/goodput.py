@@ -27,7 +27,10 @@ class Part(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trouble:
-    """The marks that an incident left on its attempt; None where that stage was not reached."""
+    """The marks that an incident left on its attempt; None where that stage was not reached.
+
+    A straggler or a slowdown does not stop training: it costs no stage before the attempt ends.
+    """
 
     onset_at: datetime
     detected_at: datetime | None = None
@@ -35,6 +38,7 @@ class Trouble:
     acted_at: datetime | None = None
     is_open: bool = True
     is_harmless: bool = False
+    stops_training: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,7 +165,7 @@ def _running(run: Run, now: datetime, knows_steps: bool, knows_checkpoints: bool
 
 def _recovering(run: Run, following: Run | None, now: datetime) -> Iterator[_Mark]:
     """From the trouble to the next run: each stage ends where the next one's mark stands."""
-    trouble = run.trouble if run.trouble is not None and not run.trouble.is_harmless else None
+    trouble = _costly(run)
     if trouble is not None:
         is_waiting = following is None and trouble.is_open
         acted = trouble.acted_at or (following.submitted_at if following is not None else None)
@@ -177,10 +181,16 @@ def _recovering(run: Run, following: Run | None, now: datetime) -> Iterator[_Mar
 
 
 def _trouble_begins(run: Run, now: datetime) -> datetime:
-    end = run.ended_at or now
-    if run.trouble is None or run.trouble.is_harmless:
-        return end
-    return min(run.trouble.onset_at, end)
+    end, trouble = run.ended_at or now, _costly(run)
+    return min(trouble.onset_at, end) if trouble is not None and trouble.stops_training else end
+
+
+def _costly(run: Run) -> Trouble | None:
+    """The trouble that stages are reckoned from, if there is one."""
+    trouble = run.trouble
+    if trouble is None or trouble.is_harmless or (run.ended_at is None and not trouble.stops_training):
+        return None
+    return trouble
 
 
 def _laid_out(attempt: AttemptId, begin: datetime, marks: Iterable[_Mark]) -> Iterator[Span]:

@@ -19,7 +19,7 @@ from relight.events import (
 )
 from relight.goodput import Run, Trouble, closed
 from relight.incidents import IncidentState
-from relight.types import AttemptId, AttemptState, WorkloadId
+from relight.types import AnomalyKind, AttemptId, AttemptState, WorkloadId
 
 KINDS = tuple(
     one.kind
@@ -27,6 +27,8 @@ KINDS = tuple(
                 ReconciliationReported)
 )  # fmt: skip
 _STARTED = frozenset({AttemptState.RUNNING, AttemptState.SUSPECT, AttemptState.ENDING})
+
+_STOPPING = frozenset({AnomalyKind.CRASH, AnomalyKind.HANG})
 
 
 class Timesheet:
@@ -49,7 +51,8 @@ class Timesheet:
             case SignalAccepted():
                 self._progressed(event)
             case IncidentOpened():
-                trouble = Trouble(onset_at=event.onset_at, detected_at=event.at)
+                stops = not event.anomalies or bool(_STOPPING & set(event.anomalies))
+                trouble = Trouble(onset_at=event.onset_at, detected_at=event.at, stops_training=stops)
                 self._change(event.attempt, trouble=trouble)
             case IncidentAdvanced():
                 self._advanced(event)

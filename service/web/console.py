@@ -3,11 +3,9 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import parse_qs, quote
 
 from fastapi import FastAPI
 from starlette.applications import Starlette
@@ -19,7 +17,7 @@ from starlette.routing import Mount, Route
 from starlette.types import Receive, Scope, Send
 
 from relight.ports import AuditUnavailable
-from service.api.problems import PROBLEMS, Problem, answer
+from service.api.problems import Problem, answer
 from service.application import Application
 from service.refusals import Refused
 from service.tokens import Permission
@@ -39,6 +37,7 @@ from service.web import (
     steps_page,
     workload,
 )
+from service.web.forms import form_of
 from service.web.rendering import Renderer, wants_json
 from service.web.sessions import Sessions
 from service.web.step_board import StepBoard
@@ -46,8 +45,6 @@ from service.web.time_used import TimeUsed
 from service.web.visits import Page, View, Visit
 
 PREFIX = "/console"
-MAX_FORM_BYTES = 64 * 1024
-MAX_FORM_FIELDS = 40
 _TWINS = (".json", ".md")
 
 
@@ -96,7 +93,7 @@ class Console:
 
     def __init__(self, application: Application) -> None:
         self._application = application
-        self._sessions = Sessions(application.tokens)
+        self._sessions = Sessions(application.tokens, application.journal.clock)
         self._steps = StepBoard()
         self._time_used = TimeUsed(application.journal.audit)
         self._renderer = Renderer(self._sessions)
@@ -112,11 +109,9 @@ class Console:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return
-        state = getattr(scope.get("app"), "state", None)
         for suffix in _TWINS:
             if scope["path"].endswith(suffix) and "/static/" not in scope["path"]:
                 scope = dict(scope, path=scope["path"].removesuffix(suffix), relight_twin=suffix)
-        self._inner.state = state if state is not None else self._inner.state
         await self._inner(scope, receive, send)
 
     def _routes(self) -> list[Route | Mount]:
@@ -147,9 +142,12 @@ class Console:
         return endpoint
 
     def _answered(self, visit: Visit, page: Page, secret: str) -> Response:
+        position = self._application.journal.state.position
         found = page(visit)
         if isinstance(found, View):
-            return self._renderer.answer(visit.request, found, visit.caller, secret)
+            if visit.request.scope.get("relight_twin") == ".md":
+                raise Problem("not_found", "only incidents have a Markdown twin")
+            return self._renderer.answer(visit.request, found, visit.caller, secret, position)
         return found
 
     def _failed(self, request: Request, why: Exception) -> Response:
@@ -160,25 +158,6 @@ class Console:
         if problem.code == "unauthenticated" and is_page:
             return login.sent_to_login(request)
         return self._renderer.failure(request, problem)
-
-
-async def form_of(request: Request) -> dict[str, str]:
-    """The fields of a form, the last of each name. Errors: Problem for a body that is too large or no form."""
-    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind != "application/x-www-form-urlencoded":
-        raise Problem("unsupported_media_type", f"need application/x-www-form-urlencoded, got {kind or 'nothing'}")
-    body = bytearray()
-    async for piece in request.stream():
-        body += piece
-        if len(body) > MAX_FORM_BYTES:
-            raise Problem("body_too_large", f"a form may hold {MAX_FORM_BYTES} bytes")
-    try:
-        fields = parse_qs(
-            body.decode(), keep_blank_values=True, strict_parsing=bool(body), max_num_fields=MAX_FORM_FIELDS
-        )
-    except ValueError as why:
-        raise Problem("malformed_body", f"not a form: {why}") from why
-    return {name: values[-1] for name, values in fields.items()}
 
 
 def _problem(why: Exception) -> Problem:
@@ -193,14 +172,8 @@ def _problem(why: Exception) -> Problem:
         case HTTPException():
             code = {404: "not_found", 405: "method_not_allowed"}.get(why.status_code, "internal")
             return Problem(code, str(why.detail), headers=dict(why.headers or {}))
-        case json.JSONDecodeError():
-            return Problem("malformed_body", str(why))
         case _:
             return Problem("internal", f"unexpected {type(why).__name__}")
-
-
-def known_codes() -> frozenset[str]:
-    return frozenset(PROBLEMS)
 
 
 async def _front_door(request: Request) -> Response:
@@ -208,4 +181,4 @@ async def _front_door(request: Request) -> Response:
 
 
 async def _to_fleet(request: Request) -> Response:
-    return RedirectResponse(quote(str(request.scope.get("root_path", ""))) + "/fleet", status_code=303)
+    return RedirectResponse(str(request.scope.get("root_path", "")) + "/fleet", status_code=303)

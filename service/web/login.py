@@ -13,6 +13,7 @@ from starlette.responses import RedirectResponse, Response
 from service.api.problems import Problem
 from service.tokens import Permission
 from service.web import sessions
+from service.web.forms import form_of
 from service.web.rendering import SECURITY_HEADERS, Renderer, wants_json
 from service.web.sessions import Sessions
 from service.web.visits import View
@@ -32,24 +33,22 @@ class Login:
         return self._form(request)
 
     async def enter(self, request: Request) -> Response:
-        from service.web.console import form_of
-
         form = await form_of(request)
         nonce = request.cookies.get(sessions.LOGIN_COOKIE, "")
         self._sessions.require_proof(request, nonce, form.get("proof", ""))
         secret = form.get("token", "").strip()
-        principal = await run_in_threadpool(self._sessions.principal, request, secret)
+        principal = await run_in_threadpool(self._sessions.principal, secret)
         if principal is None:
             return self._form(request, "The token is unknown, expired or revoked.", form.get("next", ""))
         if not principal.may(Permission.READ):
-            return self._form(request, f"A token of role {principal.role} may not read the console.", form.get("next", ""))
+            return self._form(
+                request, f"A token of role {principal.role} may not read the console.", form.get("next", "")
+            )
         response = RedirectResponse(_own(request, form.get("next", "")), 303, headers={"Cache-Control": "no-store"})
         sessions.keep(response, request, secret)
         return response
 
     async def leave(self, request: Request) -> Response:
-        from service.web.console import form_of
-
         form = await form_of(request)
         self._sessions.require_proof(request, cookie_of(request), form.get("proof", ""))
         response = RedirectResponse(_root(request) + "/login", 303, headers={"Cache-Control": "no-store"})

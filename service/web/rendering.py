@@ -52,7 +52,9 @@ class Renderer:
         self._sessions = sessions
         self._templates = templating.environment()
 
-    def answer(self, request: Request, view: View, caller: Principal | None, secret: str) -> Response:
+    def answer(
+        self, request: Request, view: View, caller: Principal | None, secret: str, position: int = 0
+    ) -> Response:
         if wants_json(request):
             body = orjson.dumps(plain(view.data), option=orjson.OPT_INDENT_2)
             return Response(body, view.status, headers=dict(SECURITY_HEADERS), media_type="application/json")
@@ -60,6 +62,7 @@ class Renderer:
             data=view.data,
             title=view.title,
             watch=view.watch,
+            position=position,
             caller=caller,
             may={one.value: caller is not None and caller.may(one) for one in Permission},
             proof=self._sessions.proof(secret) if secret else "",
@@ -87,7 +90,7 @@ def plain(value: Any) -> Any:
         case datetime():
             return rfc3339(value)
         case Mapping():
-            return {str(name): plain(item) for name, item in value.items()}
+            return {harmless(str(name)): plain(item) for name, item in value.items()}
         case list() | tuple():
             return [plain(item) for item in value]
         case str():

@@ -10,6 +10,7 @@ import secrets
 from starlette.requests import HTTPConnection
 from starlette.responses import Response
 
+from relight.ports import Clock
 from service.api.problems import Problem
 from service.tokens import Permission, Principal, TokenBook, TokenError
 
@@ -25,8 +26,9 @@ class Sessions:
     before a restart have to be loaded again.
     """
 
-    def __init__(self, tokens: TokenBook) -> None:
+    def __init__(self, tokens: TokenBook, clock: Clock) -> None:
         self._tokens = tokens
+        self._clock = clock
         self._key = secrets.token_bytes(32)
 
     def caller(self, request: HTTPConnection, permission: Permission) -> tuple[Principal, str]:
@@ -37,16 +39,16 @@ class Sessions:
         secret = secret_of(request)
         if not secret:
             raise Problem("unauthenticated", "log in with a token")
-        principal = self.principal(request, secret)
+        principal = self.principal(secret)
         if principal is None:
             raise Problem("unauthenticated", "the token is unknown, expired or revoked")
         if not principal.may(permission):
             raise Problem("forbidden", f"role {principal.role} has no permission {permission.value!r}")
         return principal, secret
 
-    def principal(self, request: HTTPConnection, secret: str) -> Principal | None:
+    def principal(self, secret: str) -> Principal | None:
         try:
-            return self._tokens.verify(secret, at=request.app.state.clock.now())
+            return self._tokens.verify(secret, at=self._clock.now())
         except (TokenError, OSError) as why:
             raise Problem("tokens_unreadable", str(why)) from why
 

@@ -119,9 +119,7 @@ def _cells(timings: Timings, values: NDArray[np.float32]) -> tuple[Cells, NDArra
     at least as wide as the usual distance between two reports of a rank."""
     known = (timings.steps >= 0) & np.isfinite(values)
     low, high = int(timings.steps[timings.steps >= 0].min()), int(timings.steps.max())
-    reports = max(int(np.median((timings.steps >= 0).sum(axis=1))), 1)
-    stride = max(round((high - low + 1) / reports), 1)
-    width = max(stride, -(-(high - low + 1) // MAX_COLUMNS))
+    width = max(_stride(timings.steps), -(-(high - low + 1) // MAX_COLUMNS))
     count = (high - low) // width + 1
     rank, slot = np.nonzero(known)
     place = rank * count + (timings.steps[rank, slot] - low) // width
@@ -131,6 +129,14 @@ def _cells(timings: Timings, values: NDArray[np.float32]) -> tuple[Cells, NDArra
     with np.errstate(invalid="ignore", divide="ignore"):
         cells = (total / seen).reshape(timings.ranks, count)
     return cells, low + np.arange(count) * width, width
+
+
+def _stride(steps: NDArray[np.int64]) -> int:
+    """The usual number of steps from one report of a rank to its next."""
+    ordered = np.sort(steps, axis=1)
+    gaps = np.diff(ordered, axis=1)[ordered[:, :-1] >= 0]
+    gaps = gaps[gaps > 0]
+    return int(np.median(gaps)) if gaps.size else 1
 
 
 def _rows(

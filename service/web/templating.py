@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
@@ -18,7 +19,14 @@ from service.terminal import escaped
 TEMPLATES = Path(__file__).parent / "templates"
 # What `escaped` leaves and a browser would still obey or hide: Arabic letter mark, soft hyphen, invisible
 # operators, interlinear annotations, tags, and the fillers that look like nothing.
-_HIDDEN = re.compile("[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180e\u2060-\u2065\u206a-\u206f\u3164\ufff9-\ufffb\U000e0000-\U000e007f]")
+_HIDDEN = re.compile(
+    "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180e\u2060-\u2065\u206a-\u206f\u3164\ufff9-\ufffb\U000e0000-\U000e007f]"
+)
+
+_SPELLED = ("GPU", "CUDA", "NCCL", "OOM", "PCIe", "NVLink", "NVSwitch", "IB", "ECC", "DBE", "SBE", "CPU", "RPC", "GSP",
+            "HBM", "NFS", "NUMA", "SDC", "XID")  # fmt: skip
+_INITIALS = {one.lower(): one for one in _SPELLED}
+_NAME = re.compile(r"[A-Za-z0-9]+(_[A-Za-z0-9]+)*")
 
 
 def shown(value: Any) -> Any:
@@ -75,9 +83,16 @@ def hours(value: float) -> str:
     return f"{value:,.2f}" if abs(value) < 100 else f"{value:,.0f}"
 
 
+def json_lines(value: Any) -> Markup:
+    """A JSON value, indented, each line made harmless."""
+    return lines(json.dumps(value, indent=2, ensure_ascii=False, default=str))
+
+
 def words(name: str) -> str:
-    """A name of ours as words: `restart_excluding` is "restart excluding"."""
-    return name.replace("_", " ").lower()
+    """A name of ours as words: `gpu_fell_off_bus` is "GPU fell off bus"; anything else stays as it is."""
+    if not _NAME.fullmatch(name):
+        return name
+    return " ".join(_INITIALS.get(part, part) for part in name.lower().split("_"))
 
 
 def address(root: str, path: str, **query: Any) -> str:
@@ -98,6 +113,7 @@ def environment() -> Environment:
     )
     filters: Mapping[str, Any] = {
         "lines": lines,
+        "tojson_lines": json_lines,
         "moment": moment,
         "duration": duration,
         "hours": hours,

@@ -80,7 +80,7 @@ class Visit:
         try:
             return known(said)
         except ValueError as why:
-            choices = ", ".join(map(str, known))
+            choices = ", ".join(str(one) for one in known)
             raise Problem("malformed_parameter", f"{name}={said!r}: choose from {choices}") from why
 
     def moment(self, name: str) -> datetime | None:

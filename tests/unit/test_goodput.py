@@ -98,6 +98,14 @@ def test_an_incident_that_healed_itself_cost_nothing() -> None:
     assert minutes(spans([healed], at(300))) == {Part.RELOAD: 5, Part.PRODUCTIVE: 60}
 
 
+def test_a_straggler_costs_no_stage_while_its_job_goes_on() -> None:
+    slow = Trouble(onset_at=at(20), detected_at=at(30), stops_training=False)
+    going = run(state=AttemptState.RUNNING, first_step_at=at(5), trouble=slow)
+    assert minutes(spans([going], at(65))) == {Part.RELOAD: 5, Part.PRODUCTIVE: 60}
+    ended = replace(going, state=AttemptState.FAILED, ended_at=at(65), checkpoint_at=at(60))
+    assert minutes(spans([ended], at(70))) == {Part.RELOAD: 5, Part.PRODUCTIVE: 55, Part.LOST: 5, Part.DECIDE: 5}
+
+
 def test_waiting_for_an_approval_counts_until_now() -> None:
     waiting = replace(FAILED, trouble=Trouble(onset_at=at(66), detected_at=at(72), decided_at=at(73)))
     assert minutes(spans([waiting], at(103)))[Part.ACT] == 30
@@ -131,7 +139,7 @@ moments = st.none() | st.integers(-50, 200).map(at)
             first_step_at=moments, checkpoint_at=moments,
             trouble=st.none() | st.builds(
                 Trouble, onset_at=st.integers(-50, 200).map(at), detected_at=moments, decided_at=moments,
-                acted_at=moments, is_open=st.booleans(), is_harmless=st.booleans()),
+                acted_at=moments, is_open=st.booleans(), is_harmless=st.booleans(), stops_training=st.booleans()),
         ),
         max_size=4, unique_by=lambda one: one.attempt,
     )
