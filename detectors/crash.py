@@ -15,6 +15,7 @@ from detectors.lines import Lines, year_of
 from detectors.log_text import LogText
 from detectors.silence import silence_before_order
 from relight.attribute import AttemptFacts, attribute
+from relight.ports import Attributor
 from relight.types import (
     NO_FAILURE,
     Anomaly,
@@ -50,8 +51,9 @@ def diagnose(
     *,
     scheduler: SchedulerState | None = None,
     rank_to_node: Mapping[Rank, NodeName] | None = None,
+    attributor: Attributor | None = None,
 ) -> tuple[Attribution, tuple[Evidence, ...]]:
-    """Judge the last attempt that a set of logs holds.
+    """Judge the last attempt that a set of logs holds, by the built-in attributor unless another is given.
 
     Shapes: any number of logs of one attempt; the evidence comes back in order of arrival.
     Errors: none for any content of the logs.
@@ -68,6 +70,8 @@ def diagnose(
     silence = silence_before_order(read)
     evidence = tuple(e for r in read for e in r.evidence) + ((silence,) if silence is not None else ())
     facts = _facts(read, scheduler, rank_to_node or {})
+    if attributor is not None:
+        return attributor.attribute(evidence, facts), evidence
     return attribute(evidence, taxonomy, facts), evidence
 
 
@@ -144,8 +148,11 @@ class CrashDetector:
 
     name = "crash"
 
-    def __init__(self, signatures: RuleSet, progress: RuleSet, taxonomy: Taxonomy) -> None:
+    def __init__(
+        self, signatures: RuleSet, progress: RuleSet, taxonomy: Taxonomy, attributor: Attributor | None = None
+    ) -> None:
         self._signatures, self._progress, self._taxonomy = signatures, progress, taxonomy
+        self._attributor = attributor
         self._files: dict[AttemptId, dict[str, _File]] = {}
         self._scheduler: dict[AttemptId, SchedulerState] = {}
         self._placed: dict[AttemptId, Mapping[Rank, NodeName]] = {}
@@ -209,6 +216,7 @@ class CrashDetector:
             self._taxonomy,
             scheduler=self._scheduler.get(attempt),
             rank_to_node=self._placed.get(attempt),
+            attributor=self._attributor,
         )
 
     def anomaly(self, attempt: AttemptId, at: datetime) -> Anomaly | None:

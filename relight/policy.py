@@ -28,6 +28,7 @@ from relight.policy_terms import (
 )
 from relight.policy_words import counterfactual, outlook
 from relight.types import Action, AttemptState, Attribution, EvidenceStatus, Mode, Progress
+from relight.watching import Slowness, weigh_restart
 
 __all__ = [
     "BackOff", "BlackHole", "Ceilings", "ClassRule", "Deadlines", "Facts", "History", "Limits", "OptIn",
@@ -86,6 +87,8 @@ def _wanted(case: Case) -> Wanted:
     """The action before any limit: people and scheduler first, then ledgers, then the table."""
     if case.entry.respects_user:
         return _respectful(case)
+    if case.facts.slowness is not None and case.is_slow:
+        return _weighed(case, case.facts.slowness)
     if case.is_past_deadline and case.is_unknown:
         return Wanted(Action.NO_DECISION, "deadline_passed_without_a_cause")
     match case.action:
@@ -112,6 +115,20 @@ def _observing(case: Case) -> Wanted:
     if case.entry.restart_unless_requeued and case.facts.scheduler_requeued is False:
         return Wanted(Action.RESTART, "scheduler_does_not_requeue")
     return Wanted(Action.CONTINUE, "nothing_to_recover")
+
+
+def _weighed(case: Case, slow: Slowness) -> Wanted:
+    """A job that is merely slow is watched; a slow node is left out only where the site says so and it pays."""
+    terms = case.table.slowness
+    weighing = weigh_restart(slow, terms, case.at)
+    gain = "unknown" if weighing.gain_s is None else f"{weighing.gain_s:.0f} s"
+    basis = (f"slower by {slow.ratio:.2f}: a restart would gain {gain} and cost {weighing.cost_s:.0f} s",)
+    if not terms.may_exclude:
+        return Wanted(Action.CONTINUE, "slowness_is_observed", basis)
+    if not any(s.node is not None for s in case.claim.suspects):
+        return Wanted(Action.CONTINUE, "no_slow_node_is_known", basis)
+    action = Action.RESTART_EXCLUDING if weighing.is_worth_it else Action.CONTINUE
+    return Wanted(action, weighing.reason, basis)
 
 
 def _stopping(case: Case) -> Wanted:
@@ -165,12 +182,16 @@ def _with_exclusions(case: Case, wanted: Wanted) -> tuple[Wanted, Narrowed]:
         return wanted, Narrowed()
     if case.is_breaking:
         note = "no exclusion: many workloads at once share a cause"
+        if case.is_slow:
+            return Wanted(Action.CONTINUE, "breaker", wanted.basis), Narrowed(basis=(note,))
         return Wanted(Action.RESTART, "breaker", wanted.basis), Narrowed(basis=(note,))
     narrowed = narrow(case.claim_of(wanted), case.entry, case.history, case.facts, case.table, at=case.at)
     if narrowed.exclusions:
         return wanted, narrowed
     basis = (*wanted.basis, f"wanted restart_excluding: {wanted.reason}")
     reason = "no_capacity_to_exclude" if narrowed.is_out_of_capacity else "no_node_to_exclude"
+    if case.is_slow:  # where the slow node must stay, a restart would only bring it back
+        return Wanted(Action.CONTINUE, reason, basis), narrowed
     return Wanted(Action.RESTART, reason, basis), narrowed
 
 
@@ -182,6 +203,7 @@ def _gates(case: Case, wanted: Wanted, narrowed: Narrowed) -> tuple[Mode, tuple[
     facts, history, limits = case.facts, case.history, case.table.limits
     modes = [*facts.modes.values()]
     modes += [m for m in (history.opt_in.mode, case.table.mode_caps.get(wanted.action)) if m is not None]
+    modes += [Mode.APPROVE] if case.is_slow else []  # nobody ends a job that runs without a person's word
     # Without any word from the operator it is monitor: a user's opt-in alone cannot raise it.
     mode = lowest_mode(modes) if facts.modes else Mode.MONITOR
     is_broken = history.is_breaker_open or case.is_breaking

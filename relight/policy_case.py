@@ -23,6 +23,7 @@ from relight.types import (
     Progress,
     Suspect,
 )
+from relight.watching import is_about_slowness
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +60,11 @@ class Case:
         return self.claim.failure == CAUSE_NOT_IN_LOG or (
             self.claim.evidence_status is EvidenceStatus.UNKNOWN and self.claim.failure_class is FailureClass.UNKNOWN
         )
+
+    @property
+    def is_slow(self) -> bool:
+        """The job goes on, but slower than it did, and nothing else is said of it."""
+        return self.facts.slowness is not None and is_about_slowness(self.claim)
 
     @property
     def retries(self) -> int:

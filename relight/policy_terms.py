@@ -20,6 +20,7 @@ from relight.types import (
     NodeName,
     Progress,
 )
+from relight.watching import Slowness, SlowTerms
 
 LONGEST_EXCLUSION = timedelta(days=7)
 
@@ -164,6 +165,7 @@ class PolicyTable:
     deadlines: Deadlines = Deadlines()
     back_off: BackOff = BackOff()
     mode_caps: Mapping[Action, Mode] = field(default_factory=dict)
+    slowness: SlowTerms = field(default_factory=SlowTerms)
     version: str = "builtin"
 
     def entry(self, failure: FailureName, failure_class: FailureClass) -> PolicyEntry:
@@ -255,6 +257,7 @@ class Facts:
     reload_s: float | None = None
     checkpoint_interval_s: float | None = None
     decide_deadline: datetime | None = None
+    slowness: Slowness | None = None
     modes: Mapping[str, Mode] = field(default_factory=dict)
 
 

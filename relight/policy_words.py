@@ -32,7 +32,7 @@ def counterfactual(case: Case, wanted: Wanted, narrowed: Narrowed) -> str:
         case Action.STOP:
             return _instead_of_stop(case, wanted)
         case Action.CONTINUE:
-            return _instead_of_continue(case)
+            return _instead_of_continue(case, wanted)
         case Action.NO_DECISION:
             return _INSTEAD_OF_SILENCE.get(wanted.reason, "would follow an action in the policy table")
         case Action.RESTART_EXCLUDING:
@@ -66,7 +66,19 @@ def _instead_of_stop(case: Case, wanted: Wanted) -> str:
             return "would restart if the attempt had completed a step beyond the last one"
 
 
-def _instead_of_continue(case: Case) -> str:
+_INSTEAD_OF_WATCHING = {
+    "slowness_is_observed": "would be weighed against a restart if the policy said slowness: {may_exclude: true}",
+    "no_slow_node_is_known": "would restart without a node if its own work were known to be slow",
+    "remaining_time_unknown": "would be weighed if it were known how long the job still runs",
+    "gain_below_the_restarts_cost": "would restart without the slow node if more of the job were left",
+    "may_pass_by_itself": "would restart without the slow node if it stayed slow for longer",
+    "waits_for_the_next_checkpoint": "would restart without the slow node once a checkpoint is completed",
+}
+
+
+def _instead_of_continue(case: Case, wanted: Wanted) -> str:
+    if case.is_slow:
+        return _INSTEAD_OF_WATCHING.get(wanted.reason, "would restart without the slow node if it paid")
     if case.entry.restart_unless_requeued:
         return "would restart if the scheduler did not requeue the job"
     return "would restart if the job failed"
@@ -112,25 +124,32 @@ REASONS = {
     "cannot_recover_without_change": "the log establishes a failure that returns until code, data or settings change",
     "deadline_passed_without_a_cause": "the deadline passed and no cause was found; the scheduler's own rule applies",
     "ended_without_any_progress": "it ended before it made any progress, and would again",
+    "gain_below_the_restarts_cost": "it is slower than it was, but a restart would cost more than it gains",
     "it_worked_before": "the same thing worked in an earlier attempt, so one more is worth it",
     "many_workloads_at_once_share_a_cause": "many workloads fail alike at once: a common cause, not this one's nodes",
+    "may_pass_by_itself": "it is slower than it was, which often passes before a restart would have paid",
     "no_capacity_to_exclude": "without the accused node too few would be left to run on",
     "no_node_to_exclude": "the failure calls for leaving its node, but the evidence names none that may be excluded",
     "no_progress_in_a_row": "several attempts in a row saved no checkpoint and completed no new step",
-    "nothing_to_recover": "nothing failed that a restart would mend",
+    "no_slow_node_is_known": "it is slower than it was, and no node is known to be slow by its own work",
     "not_requeueable": "the job does not allow to be requeued",
+    "nothing_to_recover": "nothing failed that a restart would mend",
     "owners_restarts_spent": "the owner's number of restarts is used up",
     "progress_came_first": "it made good progress before it failed, so one restart is worth it",
+    "remaining_time_unknown": "it is slower than it was, and how long it still runs is unknown",
+    "restart_gains_more_than_it_costs": "without its slow node the rest would be done sooner, the restart included",
     "restarts_per_day_spent": "the restarts of one day are used up",
     "restarts_total_spent": "the restarts that policy allows are used up",
     "same_place_again": "it failed at the same place before",
     "same_root_repeats_without_progress": "the same failure repeats and nothing is gained in between",
+    "slowness_is_observed": "it is slower than it was, and the site does not restart for slowness",
     "stop_not_established": "the failure would call for a stop, but the evidence does not establish it",
     "table_default": "the policy's default for this failure",
     "table_leaves_it_to_the_scheduler": "policy leaves this failure to the scheduler's own rule",
     "too_little_time_left_to_be_useful": "the time left covers no reload and checkpoint",
     "user_end_suspected": "a person may have ended it, and the scheduler has not said so",
     "user_ended_it": "its user ended it, which is respected",
+    "waits_for_the_next_checkpoint": "a restart would pay, and waits for the next completed checkpoint",
 }
 
 

@@ -9,6 +9,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any, Protocol, runtime_checkable
 
+from relight.attribute import AttemptFacts
 from relight.events import Event
 from relight.types import (
     Anomaly,
@@ -225,7 +226,7 @@ class Attributor(Protocol):
 
     name: str
 
-    def attribute(self, evidence: Sequence[Evidence]) -> Attribution:
+    def attribute(self, evidence: Sequence[Evidence], facts: AttemptFacts) -> Attribution:
         """The attribution, with failure `cause_not_in_log` where the evidence names none."""
         ...
 
@@ -254,6 +255,30 @@ class Detector(Protocol):
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Take over what `snapshot` returned; ValueError if the state is of another version."""
+        ...
+
+
+# What a detector may have beside that; who has it is asked for it.
+
+
+@runtime_checkable
+class TakesRules(Protocol):
+    def use_rules(self, signatures: Any, progress: Any) -> None:
+        """Take a reloaded rule set in the place of the one it was made with."""
+        ...
+
+
+@runtime_checkable
+class Freezable(Protocol):
+    def freeze(self, attempt: AttemptId, is_frozen: bool) -> None:
+        """Stop or resume learning, as while an incident is open."""
+        ...
+
+
+@runtime_checkable
+class PlacesRanks(Protocol):
+    def place_ranks(self, attempt: AttemptId, rank_to_node: Mapping[Rank, NodeName]) -> None:
+        """Where ranks run, as far as it is known."""
         ...
 
 

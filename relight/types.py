@@ -432,6 +432,11 @@ class Anomaly:
     detail: Mapping[str, Any] = field(default_factory=dict)
     tier: Tier = Tier.CONFIRMED
 
+    @property
+    def latency_s(self) -> float:
+        """Seconds from the onset to the claim; never below zero."""
+        return max((self.detected_at - self.onset_at).total_seconds(), 0.0)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exclusion:

@@ -23,6 +23,7 @@ from relight.policy_terms import (
     Terms,
 )
 from relight.types import Action, Failure, FailureClass, FailureName, Mode, Taxonomy
+from relight.watching import SlowTerms
 from rules.problems import Problem, RulesInvalid
 from rules.source import Path, Source, read_source
 
@@ -98,6 +99,13 @@ class _BackOffText(_Strict):
     max_s: Annotated[int, Field(strict=True, ge=0, le=86_400)] = 3600
 
 
+class _SlownessText(_Strict):
+    may_exclude: Flag = False
+    restart_s: Seconds = 900
+    margin: Annotated[float, Field(strict=True, ge=1, le=100)] = 2.0
+    boundary_s: Seconds = 120
+
+
 class _ClassText(_Strict):
     action: Action | None = None
     retries: Retries | None = None
@@ -128,6 +136,7 @@ class _PolicyText(_Strict):
     black_hole: _BlackHoleText = _BlackHoleText()
     deadlines: _DeadlinesText = _DeadlinesText()
     back_off: _BackOffText = _BackOffText()
+    slowness: _SlownessText = _SlownessText()
     mode_caps: dict[Action, Mode] = Field(default_factory=dict)
     classes: dict[FailureClass, _ClassText] = Field(default_factory=dict)
     failures: dict[Name, _EntryText] = Field(default_factory=dict)
@@ -187,6 +196,7 @@ def load_policy(file: str, text: str, taxonomy: Taxonomy) -> PolicyTable:
         deadlines=Deadlines(**parsed.deadlines.model_dump()),
         back_off=BackOff(**parsed.back_off.model_dump()),
         mode_caps=dict(parsed.mode_caps),
+        slowness=SlowTerms(**parsed.slowness.model_dump()),
         version="sha256:" + hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16],
     )
 
@@ -230,9 +240,7 @@ def _contradictions(source: Source, parsed: _PolicyText, taxonomy: Taxonomy) -> 
     ):
         if small > large:
             problems.append(
-                source.problem(
-                    path, f"{path[-1]} {small} is above {what} {large}", f"lower it or raise {what}"
-                )
+                source.problem(path, f"{path[-1]} {small} is above {what} {large}", f"lower it or raise {what}")
             )
     return problems
 

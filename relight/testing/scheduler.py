@@ -108,11 +108,12 @@ class BatchSchedulerContract:
         self.scheduler().mark(job_id, "")
         assert "relight:" not in self._job(job_id).marks
 
-    def test_a_released_job_starts_at_once_if_its_begin_time_is_brought_forward(self) -> None:
+    def test_a_released_job_starts_soon_if_its_begin_time_is_brought_forward(self) -> None:
         job_id = self._held()
         for _ in range(2):  # twice is once
             self.scheduler().release(job_id)
-        self.scheduler().start_after(job_id, 0)
+        # Not at once: a node that is not done with the run before may end the new one with it.
+        self.scheduler().start_after(job_id, 3)
         self.wait(lambda: self._job(job_id).state is AttemptState.RUNNING)
         assert self._job(job_id).restart_count == 1
 

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -80,18 +80,33 @@ class LogTail:
     # -------------------------------------------------------------- what is followed
 
     def follow(self, log: Followed) -> None:
-        """Begin or go on with a file, which need not exist yet. Errors: PathRefused if it is not allowed."""
+        """Begin or go on with a file, which need not exist yet. Errors: PathRefused if it is not allowed.
+
+        A file that an earlier attempt was followed by belongs to the new one from the next tick on: a job that
+        is requeued goes on with the same file.
+        """
         self._roots.check(log.path)
-        if log.path not in self._files:
+        if log.path in self._files:
+            self._files[log.path].log = log
+        else:
             own = [c for c in self._known.values() if c.path == log.path and not c.is_finished]
             self._files[log.path] = _File(log, own[-1] if own else None)
 
-    def unfollow(self, attempt: AttemptId) -> None:
-        """Let go of a finished attempt's files and forget their places."""
-        gone = {path for path, file in self._files.items() if file.log.attempt == attempt}
+    def rest(self, attempt: AttemptId) -> frozenset[str]:
+        """Read a finished attempt's files no more, but remember the places: the next attempt may go on there."""
+        gone = frozenset(path for path, file in self._files.items() if file.log.attempt == attempt)
         self._files = {path: file for path, file in self._files.items() if path not in gone}
+        return gone
+
+    def forget(self, paths: Collection[str]) -> None:
+        """Forget the places in files that nobody follows."""
+        gone = set(paths) - self._files.keys()
         self._known = {key: c for key, c in self._known.items() if c.path not in gone}
         self._store.save(self._known.values())
+
+    def unfollow(self, attempt: AttemptId) -> None:
+        """Let go of a finished attempt's files and forget their places."""
+        self.forget(self.rest(attempt))
 
     @property
     def troubles(self) -> dict[str, str]:

@@ -26,6 +26,20 @@ def test_advice_is_asked_for_on_a_run_that_hangs(world: World) -> None:
         assert world.slurm.job(job_id).state is AttemptState.RUNNING
 
 
+def test_a_slow_run_that_comes_to_hang_is_asked_about_too(world: World) -> None:
+    job_id = world.running()
+    attempt = AttemptId(world.attempt(job_id))
+    slow = Anomaly(attempt=attempt, kind=AnomalyKind.STRAGGLER, detector="straggler", onset_at=world.clock.at,
+                   detected_at=world.clock.at, score=9.0, summary="rank 1 is slow", detail={"ratio": 3.0})  # fmt: skip
+    world.service.application.advisor.attribute(attempt, slow)
+    world.step(3)
+    assert world.advice(job_id)["state"] == "", "slowness alone is watched"
+    hang(world, job_id)
+    world.until(lambda: world.slurm.job(job_id).restart_count == 1)
+    (incident,) = world.service.get("/v1/incidents", params={"attempt": attempt}).json()["items"]
+    assert incident["anomalies"][:2] == ["straggler", "hang"]
+
+
 def test_a_restart_that_a_person_proposes_for_a_running_job_is_carried_out_once(world: World) -> None:
     job_id = world.running()
     body = {"attempt_id": world.attempt(job_id), "author": "ada", "proposed": {"action": "restart"}}

@@ -1,5 +1,5 @@
 # Copyright The Relight authors. SPDX-License-Identifier: Apache-2.0
-"""The loop outlives its detectors: one that raises is put on record and, in the end, left out."""
+"""The loop outlives its detectors: one that raises is put on record and taken out, first for one attempt."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ from relight.types import (
 )
 from service.dedup import SeenLately
 from service.journal import Journal
-from service.loop import MAX_FAILURES, Loop
+from service.loop import Loop
+from service.panel import MAX_FAILURES
 
 NOW = datetime(2026, 11, 2, 12, 0, tzinfo=UTC)
-BEAT = Heartbeat(attempt=AttemptId("a"), at=NOW, rank=Rank(0))
 
 
 class At:
@@ -48,7 +48,10 @@ class NoLines:
     def observe_scheduler(self, seen: SchedulerState) -> None:
         return
 
-    def place_ranks(self, attempt: AttemptId, rank_to_node: dict[Rank, NodeName]) -> None:
+    def place_ranks(self, attempt: AttemptId, rank_to_node: Mapping[Rank, NodeName]) -> None:
+        return
+
+    def use_rules(self, signatures: Any, progress: Any) -> None:
         return
 
     def attempts(self) -> tuple[AttemptId, ...]:
@@ -75,10 +78,12 @@ class NoLines:
 class Witness:
     """A detector that remembers what it was shown, and raises if told to."""
 
-    def __init__(self, name: str, *, is_broken: bool = False) -> None:
+    def __init__(self, name: str, *, is_broken: bool = False, refuses: bool = False) -> None:
         self.name = name
-        self.is_broken = is_broken
+        self.is_broken, self.refuses = is_broken, refuses
         self.seen: list[Observation] = []
+        self.forgotten: list[AttemptId] = []
+        self.state: Mapping[str, Any] = {}
 
     def observe(self, seen: Observation) -> tuple[Anomaly, ...]:
         self.seen.append(seen)
@@ -90,25 +95,61 @@ class Witness:
         return ()
 
     def forget(self, attempt: AttemptId) -> None:
-        return
+        self.forgotten.append(attempt)
 
     def snapshot(self) -> Mapping[str, Any]:
-        return {}
+        return self.state
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        return
+        if self.refuses:
+            raise ValueError("another version")
+        self.state = state
 
 
-def test_a_detector_that_raises_is_recorded_left_out_and_stops_nobody() -> None:
+def beat(attempt: str) -> Heartbeat:
+    return Heartbeat(attempt=AttemptId(attempt), at=NOW, rank=Rank(0))
+
+
+def test_a_detector_that_raises_is_out_for_that_attempt_and_stops_nobody() -> None:
     audit, broken, sound = MemoryAuditLog(), Witness("broken", is_broken=True), Witness("sound")
     loop = Loop(Journal(audit, At()), NoLines(), [broken, sound])
-    for _ in range(MAX_FAILURES + 3):
-        loop.observe(BEAT)
-    assert (len(broken.seen), len(sound.seen)) == (MAX_FAILURES, MAX_FAILURES + 3)
-    failures = [one.event() for one in audit.records]
-    assert [one.failures for one in failures if isinstance(one, DetectorFailed)] == [1, 2, 3, 4, 5]
-    assert [one.is_disabled for one in failures if isinstance(one, DetectorFailed)] == [False] * 4 + [True]
+    for _ in range(3):
+        loop.observe(beat("a"))
+    assert (len(broken.seen), broken.forgotten, len(sound.seen)) == (1, ["a"], 3)
+    (failure,) = [one.event() for one in audit.records]
+    assert isinstance(failure, DetectorFailed)
+    assert (failure.attempt, failure.failures, failure.is_disabled) == ("a", 1, False)
+    broken.is_broken = False
+    loop.observe(beat("b"))
+    assert len(broken.seen) == 2
     assert loop.failing == ("broken",)
+
+
+def test_a_detector_that_raises_for_many_attempts_is_left_out_altogether() -> None:
+    audit, broken = MemoryAuditLog(), Witness("broken", is_broken=True)
+    loop = Loop(Journal(audit, At()), NoLines(), [broken])
+    for number in range(MAX_FAILURES + 3):
+        loop.observe(beat(f"a-{number}"))
+    assert len(broken.seen) == MAX_FAILURES
+    failures = [one.event() for one in audit.records]
+    assert [one.is_disabled for one in failures if isinstance(one, DetectorFailed)] == [False] * 4 + [True]
+
+
+def test_a_failure_that_cannot_be_recorded_still_stops_nobody() -> None:
+    audit, broken, sound = MemoryAuditLog(), Witness("broken", is_broken=True), Witness("sound")
+    loop = Loop(Journal(audit, At()), NoLines(), [broken, sound])
+    audit.close()
+    loop.observe(beat("a"))
+    assert (len(sound.seen), loop.failing) == (1, ("broken",))
+
+
+def test_the_state_of_detectors_goes_over_a_restart_and_a_refused_one_begins_anew() -> None:
+    first, second = Witness("one"), Witness("two")
+    first.state, second.state = {"learnt": 7}, {"learnt": 8}
+    states = Loop(Journal(MemoryAuditLog(), At()), NoLines(), [first, second]).snapshot()
+    again, other = Witness("one"), Witness("two", refuses=True)
+    Loop(Journal(MemoryAuditLog(), At()), NoLines(), [again, other]).restore(states)
+    assert (again.state, other.state) == ({"learnt": 7}, {})
 
 
 def test_keys_are_forgotten_by_age_and_by_number_oldest_first() -> None:

@@ -1,0 +1,43 @@
+# Copyright The Relight authors. SPDX-License-Identifier: Apache-2.0
+"""The attributor that the settings name, with the built-in one behind it for when it fails."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import structlog
+
+from relight.attribute import AttemptFacts
+from relight.ports import Attributor
+from relight.types import Attribution, Evidence
+
+log = structlog.get_logger(__name__)
+
+
+class ChosenAttributor:
+    """Who attributes is a setting; that something attributes is not.
+
+    An attributor that raises is replaced by the built-in one for this verdict, and named in `failing` for good.
+    Errors: none of the plugin's.
+    """
+
+    def __init__(self, name: str, chosen: Attributor, behind: Attributor) -> None:
+        self.name = name
+        self._chosen, self._behind = chosen, behind
+        self._failures = 0
+        self.failed: Callable[[str, Exception, int], None] | None = None
+
+    @property
+    def failing(self) -> tuple[str, ...]:
+        return (self.name,) if self._failures else ()
+
+    def attribute(self, evidence: Sequence[Evidence], facts: AttemptFacts) -> Attribution:
+        try:
+            return replace(self._chosen.attribute(evidence, facts), attributor=self.name)
+        except Exception as why:  # noqa: BLE001 -- a plugin may raise anything; advice must go on without it
+            self._failures += 1
+            log.error("attributor_failed", attributor=self.name, failures=self._failures, error=repr(why))
+            if self.failed is not None and self._failures == 1:
+                self.failed(self.name, why, self._failures)
+            return self._behind.attribute(evidence, facts)
