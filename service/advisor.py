@@ -21,6 +21,7 @@ from relight.types import (
     CAUSE_NOT_IN_LOG,
     NO_FAILURE,
     Anomaly,
+    AnomalyKind,
     AttemptId,
     Attribution,
     EvidenceStatus,
@@ -28,6 +29,8 @@ from relight.types import (
     RecommendationId,
     Trigger,
 )
+from relight.watching import CLASSES as WATCHED
+from relight.watching import attribution_by_watch, is_same_claim
 from service import course
 from service.journal import Journal
 from service.records import AttemptRecord, AttributionRecord, IncidentRecord, RecommendationRecord
@@ -86,10 +89,12 @@ class Advisor:
         journal: Journal,
         verdicts: Verdicts,
         evidence: EvidenceSource,
+        own: str = BUILTIN,
     ) -> None:
         self._journal = journal
         self._verdicts = verdicts
         self._evidence = evidence
+        self._own = frozenset({BUILTIN, own})
 
     # -------------------------------------------------------------- asking
 
@@ -112,19 +117,34 @@ class Advisor:
         with self._evidence.lock, self._journal.lock:
             return self.attribution(attempt).failure not in {CAUSE_NOT_IN_LOG, NO_FAILURE}
 
-    def attribution(self, attempt: AttemptId) -> Attribution:
-        """The best there is: ours by all lines seen, unless a recorded one says more."""
+    def attribution(self, attempt: AttemptId, pending: Anomaly | None = None) -> Attribution:
+        """The best there is: ours by all lines seen, unless a recorded one says more.
+
+        Where no line names a cause, the open incident's anomalies (and `pending`, which is to join them) do.
+        """
         own = self._evidence.attribution(attempt)
         best = own if own is not None else UNKNOWN_CAUSE
         for record in self._recorded(attempt):
-            is_ours = record.event.attributor == BUILTIN
+            is_ours = record.event.attributor in self._own
             if is_ours and own is not None and record.position > self._journal.replayed:
                 continue  # by fewer lines than we have now
+            if is_ours and record.event.failure in WATCHED:
+                continue  # by anomalies, which are asked afresh below
             said = decode(Attribution, record.event.attribution)
             # What we knew before a restart rests on lines that are gone: it yields only to more.
             if _richness(said) > _richness(best) or (is_ours and _richness(said) == _richness(best)):
                 best = said
-        return best
+        if best.failure not in {NO_FAILURE, CAUSE_NOT_IN_LOG}:
+            return best
+        watched = attribution_by_watch([*self._open_anomalies(attempt), *([pending] if pending else [])])
+        if watched is None:
+            return best
+        return replace(watched, last_step=best.last_step, made_progress=best.made_progress)
+
+    def _open_anomalies(self, attempt: AttemptId) -> list[Anomaly]:
+        incident = self._journal.state.open_incident(attempt)
+        known = self._journal.state.anomalies_of.get(attempt, ()) if incident is not None else ()
+        return [one.event.anomaly for one in known if incident is not None and one.event.incident == incident.id]
 
     # -------------------------------------------------------------- evidence arriving
 
@@ -132,12 +152,43 @@ class Advisor:
         """Record what is now known of an attempt: attribution, anomaly, incident, and a revised verdict."""
         with self._evidence.lock, self._journal.lock:
             known, now = self._attempt(attempt), self._journal.now()
-            events = self._newly_attributed(known, self.attribution(attempt), now)
-            if anomaly is not None and not self._has_anomaly(attempt, anomaly):
+            if anomaly is not None and self._has_anomaly(attempt, anomaly):
+                anomaly = None
+            events = self._newly_attributed(known, self.attribution(attempt, anomaly), now)
+            if anomaly is not None:
                 events += self._verdicts.opened(known, anomaly, now)
             if events:
                 self._journal.record(*events)
                 self._revise(known, now)
+
+    def note(self, anomaly: Anomaly) -> None:
+        """Put an anomaly on record that opens no incident: a suspicion, a notice, uneven work."""
+        with self._evidence.lock, self._journal.lock:
+            if not self._has_anomaly(anomaly.attempt, anomaly):
+                known, now = self._attempt(anomaly.attempt), self._journal.now()
+                self._journal.record(self._verdicts.noted(known, anomaly, now))
+
+    def healed(self, attempt: AttemptId) -> bool:
+        """Close the incident of a job that trains on, if nothing but its stop was claimed; True if it was."""
+        with self._evidence.lock, self._journal.lock:
+            known, now = self._attempt(attempt), self._journal.now()
+            incident = self._journal.state.open_incident(attempt)
+            kinds = {one.kind for one in self._open_anomalies(attempt)}
+            own = self._evidence.attribution(attempt)
+            is_claimed = own is not None and own.failure not in {NO_FAILURE, CAUSE_NOT_IN_LOG}
+            if incident is None or is_claimed or not kinds <= {AnomalyKind.HANG, AnomalyKind.CRASH}:
+                return False
+            reason = "training went on by itself"
+            steps = course.steps(incident, [IncidentTransition.SELF_HEALED], now, reason=reason)
+            self._journal.record(*steps)
+            self._journal.record(*self._newly_attributed(known, self.attribution(attempt), now))
+            self._revise(known, now)
+            return bool(steps)
+
+    def reconsider(self, attempt: AttemptId) -> None:
+        """Look again at advice that may have waited for a moment such as a completed checkpoint."""
+        with self._evidence.lock, self._journal.lock:
+            self._revise(self._attempt(attempt), self._journal.now())
 
     def add_attribution(self, said: Attribution, attempt: AttemptId, version: str) -> tuple[AttributionRecord, bool]:
         """An attribution from outside; it may raise a new generation and never acts."""
@@ -255,18 +306,20 @@ class Advisor:
         self._journal.record(fresh, *steps)
 
     def _newly_attributed(self, attempt: AttemptRecord, said: Attribution, now: datetime) -> list[Event]:
-        if said.attributor != BUILTIN:
+        if said.attributor not in self._own:
             return []  # recorded when it came
-        recorded = [r for r in self._recorded(attempt.id) if r.event.attributor == BUILTIN]
+        recorded = [r for r in self._recorded(attempt.id) if r.event.attributor in self._own]
         if recorded and recorded[-1].event.attribution == encode(said):
             return []
         return [self._verdicts.attributed(attempt, said, now)]
 
     def _has_anomaly(self, attempt: AttemptId, anomaly: Anomaly) -> bool:
-        """One anomaly of a kind for each attempt and detector: more lines are the same crash."""
+        """More lines are the same crash; a crash or hang that healed and came again is another one."""
+        state = self._journal.state
         return any(
-            (one.event.anomaly.kind, one.event.anomaly.detector) == (anomaly.kind, anomaly.detector)
-            for one in self._journal.state.anomalies_of.get(attempt, ())
+            is_same_claim(one.event.anomaly, anomaly)
+            for one in state.anomalies_of.get(attempt, ())
+            if one.event.incident is None or not _is_healed(state.incidents.get(one.event.incident))
         )
 
     def _recorded(self, attempt: AttemptId) -> list[AttributionRecord]:
@@ -283,6 +336,10 @@ def is_overdue(known: RecommendationRecord, now: datetime) -> bool:
     """True if nobody may act on it any more; once a verb was sent the truth is the scheduler's."""
     is_waiting = known.state.is_open and known.state is not RecommendationState.ACTING
     return is_waiting and now >= known.issued.expires_at
+
+
+def _is_healed(incident: IncidentRecord | None) -> bool:
+    return incident is not None and incident.state is IncidentState.CLOSED_SELF_HEALED
 
 
 def _richness(said: Attribution) -> int:

@@ -47,6 +47,50 @@ class Allocations:
         near = min(known, key=lambda one: _distance(one, at), default=None)
         return (near,) if near is not None and _distance(near, at) <= SLACK else ()
 
-    def first_label(node: str) -> str:
+    def _names(self, cluster: ClusterId, node: str) -> tuple[AttemptId, ...]:
+        label = first_label(node)
+        with self._lock:
+            found = self._held.get((cluster, node))
+            if found is None and label != node:
+                found = self._held.get((cluster, label))
+            if found is None and label == node:
+                found = self._held_by_label.get((cluster, node))
+            return tuple(found or ())
+
+    def _place(self, seen: AttemptObserved) -> None:
+        with self._lock:
+            for node in seen.nodes:
+                _remember(self._held, (seen.cluster, node), seen.attempt)
+                if (label := first_label(node)) != node:
+                    _remember(self._held_by_label, (seen.cluster, label), seen.attempt)
+
+
+def spelled(node: str, attempt: AttemptRecord) -> NodeName:
+    """The node's name as the attempt's allocation spells it."""
+    if node in attempt.seen.nodes:
+        return NodeName(node)
+    label = first_label(node)
+    if label in attempt.seen.nodes:
+        return NodeName(label)
+    return next((one for one in attempt.seen.nodes if label == node == first_label(one)), NodeName(node))
+
+
+def first_label(node: str) -> str:
     """`n7` of `n7.cluster.example`; an address is one label."""
     return node if node.replace(".", "").isdigit() or ":" in node else node.partition(".")[0]
+
+
+def _remember(index: dict[tuple[ClusterId, str], list[AttemptId]], key: tuple[ClusterId, str], name: AttemptId) -> None:
+    held = index.setdefault(key, [])
+    if name not in held:
+        held.append(name)
+        del held[:-REMEMBERED_A_NODE]
+
+
+def _distance(attempt: AttemptRecord, at: datetime) -> timedelta:
+    """How far a moment is from the time that the attempt held its nodes; zero within."""
+    started = attempt.detail("started_at")
+    begin = datetime.fromisoformat(started) if isinstance(started, str) else attempt.first_seen_at
+    if at < begin:
+        return begin - at
+    return max(at - attempt.ended_at, timedelta()) if attempt.ended_at is not None else timedelta()

@@ -7,7 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from service.advisor import Advisor
+from service.allocations import Allocations
 from service.approval import Approval
+from service.chores import Chore
 from service.config import Settings
 from service.gates import Gates
 from service.journal import Journal
@@ -30,7 +32,10 @@ class Application:
     operation: Operation
     policies: Policies
     intake: Intake
+    allocations: Allocations
     loop: Loop
     metrics: Metrics
     tokens: TokenBook
     rules_digest: Callable[[], str]
+    degraded: Callable[[], list[str]]
+    chores: tuple[Chore, ...] = ()

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from detectors.log_text import LogText
 from relight.events import PackLoaded, ServiceStarted, ServiceStopped
 from relight.ports import AuditLog, AuditUnavailable, Clock
-from relight.types import ClusterId, Stream, Taxonomy
+from relight.types import AttemptId, ClusterId, Stream, Taxonomy
 from rules.match import RuleSet
 from rules.policy_table import load_policy, load_taxonomy
 from service.adapters import log_files
@@ -25,22 +25,39 @@ from service.adapters.clock import SystemClock
 from service.adapters.diagnosis_kit import build_diagnostician
 from service.adapters.log_files import Case, LogUnreadable
 from service.adapters.rule_cache import load_cached
-from service.adapters.rule_files import POLICY_FILE, TAXONOMY_FILE, read_packs, read_text
+from service.adapters.rule_files import POLICY_FILE, TAXONOMY_FILE, fingerprint, read_packs, read_text
+from service.adapters.state_file import StateFile
 from service.config import ConfigError, Settings, cache_folder
 from service.diagnosis import Diagnosis, Diagnostician
 from service.plugins import Group, Plugin, load
 from service.tokens import Role, TokenBook
 
 if TYPE_CHECKING:  # the command line must not pay for HTTP and DuckDB when it lints a rule
+    from datetime import datetime
+
     from fastapi import FastAPI
 
+    from models.attribution_model import Example
+    from relight.events import Event
+    from relight.policy import PolicyTable
+    from service.adapters.model_store import ModelStore
     from service.application import Application
+    from service.chores import Chore
+    from service.config import NotifyChannel
+    from service.following import FollowedLogs
+    from service.journal import Journal
+    from service.metrics import Metrics
+    from service.model_hints import ModelHints
+    from service.notify.channels import Channel
+    from service.observing import Intake
+    from service.replay_audit import AuditReplay
     from service.rules_store import RuleStore
 
 __all__ = [
     "DiagnosisTools",
     "LogUnreadable",
     "Parts",
+    "ReplayKit",
     "Running",
     "build_app",
     "build_application",
@@ -49,9 +66,13 @@ __all__ = [
     "diagnosis_tools",
     "failures",
     "first_token",
+    "labelled_examples",
+    "model_hints",
+    "model_store",
     "open_audit",
     "open_tokens",
     "read_rule_files",
+    "replay_kit",
     "rule_store",
     "rule_texts",
     "running",
@@ -61,6 +82,7 @@ __all__ = [
 
 CONSOLE_CLIENT = "local-console"
 DRAIN_S = 25
+CHORE_DRAIN_S = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,21 +172,64 @@ def diagnosis_tools(folders: Iterable[Path] = (), policy: Path | None = None) ->
     return DiagnosisTools(build_diagnostician(folders, policy, cache_folder()), clock())
 
 
+def model_store(settings: Settings, folder: Path | None = None) -> ModelStore:
+    """Trained models: in `folder`, else beside the audit log that records their promotions."""
+    from service.adapters.model_store import ModelStore
+
+    return ModelStore(folder or settings.audit.path.with_name(f"{settings.audit.path.stem}-models"))
+
+
+def labelled_examples(root: Path | None = None, rules: Iterable[Path] = ()) -> list[Example]:
+    """What the attribution model is taught with: labelled cases, the shipped ones by default, and signatures' lines.
+
+    Errors: LogUnreadable for cases that can't be read; RulesInvalid as in `diagnosis_tools`.
+    """
+    from service.adapters.labelled_cases import SHIPPED, labelled_cases
+    from service.model_lessons import examples_from
+
+    return examples_from(labelled_cases(root or SHIPPED), build_diagnostician(rules, None, cache_folder()))
+
+
+def model_hints(settings: Settings, log: AuditLog | None = None) -> ModelHints:
+    """The promoted attribution model, or why there is none: then the rules speak alone.
+
+    Errors: what the audit log raises when it can't be opened or read.
+    """
+    from service.model_hints import ModelHints, promotions
+
+    if log is not None:
+        return ModelHints.of(model_store(settings), promotions(log))
+    if settings.audit.log == "duckdb" and not settings.audit.path.exists():
+        return ModelHints(reason=f"no audit log at {settings.audit.path}, so no model was promoted")
+    opened = open_audit(settings)
+    try:
+        return ModelHints.of(model_store(settings), promotions(opened))
+    finally:
+        opened.close()
+
+
 # ------------------------------------------------------------------ the service
 
 
 def build_application(settings: Settings, parts: Parts | None = None) -> Application:
     """Everything wired, the state folded from the log; no thread started, nothing listening."""
+    from detectors.progress import ProgressReader
     from service.advisor import Advisor
+    from service.allocations import Allocations
     from service.application import Application
     from service.approval import Approval
+    from service.background import background, watch_rules
+    from service.enabling import enable
+    from service.following import FollowedLogs, LagProbe
     from service.gates import Gates
     from service.journal import Journal
     from service.loop import Loop
     from service.metrics import Metrics
-    from service.observing import Intake
     from service.operating import Operation, Policies
+    from service.places import places_of
     from service.reconciling import Reconciliation
+    from service.redacted_intake import RedactedIntake
+    from service.redaction import Redactor
     from service.verdicts import Grounds, Verdicts
 
     given = parts or Parts()
@@ -173,13 +238,36 @@ def build_application(settings: Settings, parts: Parts | None = None) -> Applica
     journal = Journal(given.audit or open_audit(settings, the_clock), the_clock)
     journal.replay()
     policies = Policies(journal, _policy_text(settings), lambda text: load_policy("policy", text, taxonomy()))
-    collector, detectors, plugins = _detectors(settings, rules)
-    loop = Loop(journal, collector, detectors)
-    verdicts = Verdicts(journal, settings.recommend, lambda: Grounds(policies.table(), rules.current.digest))
-    advisor = Advisor(journal, verdicts, loop)
+    following = FollowedLogs(journal, settings.follow)
+    enabled = enable(settings, rules, taxonomy(), [LagProbe(lambda: following.status, settings.follow)])
+    loop = Loop(journal, enabled.collector, enabled.detectors, ProgressReader(rules.current.progress))
+    verdicts = Verdicts(
+        journal,
+        settings.recommend,
+        lambda: Grounds(policies.table(), rules.current.digest),
+        places_of(settings.topology),
+    )
+    advisor = Advisor(journal, verdicts, loop, enabled.attributor.name)
+    state = StateFile(_beside(settings.audit.path, settings.detect.state_file, "detectors"))
+    if given.audit is None:
+        loop.restore(state.load())
     loop.remember(journal.state.attempts.values(), the_clock.now())
     loop.serve(advisor)
     gates = Gates(journal, settings.recommend)
+    metrics = Metrics(journal, lambda: rules.last_reload.is_good, lambda: _size(settings.audit.path))
+    redactor = Redactor(lambda kind: metrics.redactions.labels(kind).inc())
+    intake = RedactedIntake(journal, loop, settings.ingest, redactor)
+    _follow_logs(settings, following, intake)
+    watch = watch_rules(
+        settings, rules, loop, metrics,
+        fingerprint=lambda: fingerprint(settings.rules.folders),
+        swapped=lambda: journal.record(_loaded(settings, rules, journal.now())),
+    )  # fmt: skip
+    metrics.log_lag, metrics.rules_pending = lambda: following.status.lag_s, lambda: watch.is_pending
+    chores = (
+        *background(settings, journal, following, watch, lambda: state.save(loop.snapshot()), metrics),
+        *_notifying(settings, journal, metrics),
+    )
     application = Application(
         settings=settings,
         journal=journal,
@@ -189,14 +277,77 @@ def build_application(settings: Settings, parts: Parts | None = None) -> Applica
         approval=Approval(journal, gates),
         operation=Operation(journal),
         policies=policies,
-        intake=Intake(journal, loop, settings.ingest),
+        intake=intake,
+        allocations=Allocations(journal),
         loop=loop,
-        metrics=Metrics(journal, lambda: rules.last_reload.is_good, lambda: _size(settings.audit.path)),
+        metrics=metrics,
         tokens=given.tokens or open_tokens(settings),
         rules_digest=lambda: rules.current.digest,
+        degraded=lambda: [
+            *(f"detector {name} failed" for name in loop.failing),
+            *(f"attributor {name} failed" for name in enabled.attributor.failing),
+            *(f"{chore.name}: {chore.trouble}" for chore in chores if chore.trouble),
+            *following.troubles,
+        ],
+        chores=chores,
     )
-    _record_start(application, rules, plugins)
+    enabled.attributor.failed = loop.attributor_failed
+    _record_start(application, rules, enabled.plugins)
     return application
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayKit:
+    """What `relight replay` needs: cases and events from disk, and services that know nothing yet."""
+
+    start: Callable[[Clock], Application]
+    settings: Settings
+    policy: PolicyTable
+    rules_digest: str
+    policy_version: str
+
+    def cases(self, source: Path) -> list[tuple[str, Path]]:
+        """Case folders below a folder by name; a single folder or file is a case itself."""
+        below = list(log_files.case_folders(source)) if source.is_dir() else []
+        if not below or below == [source]:
+            return [(source.name, source)]
+        return [(str(folder.relative_to(source)), folder) for folder in below]
+
+    def read(self, case: Path) -> Case:
+        return log_files.read_folder(case) if case.is_dir() else log_files.read_files([str(case)])
+
+    def redecide(self) -> AuditReplay:
+        from relight.testing.audit import MemoryAuditLog
+        from service.replay_audit import AuditReplay
+
+        return AuditReplay(MemoryAuditLog(), self.policy, self.settings.recommend)
+
+    def events(self, source: Path) -> Iterator[list[Event]]:
+        """The events of an audit log or of its export, in order. Errors: OSError, AuditUnavailable."""
+        from service.adapters.audit_reading import recorded_events
+
+        return recorded_events(source, lambda path: open_audit(self._audit_at(path)))
+
+    def _audit_at(self, path: Path) -> Settings:
+        return self.settings.model_copy(update={"audit": self.settings.audit.model_copy(update={"path": path})})
+
+
+def replay_kit(settings: Settings) -> ReplayKit:
+    """Services for a replay keep nothing and judge by one rule set.
+
+    Errors: RulesInvalid, ConfigError or OSError now rather than at the first case.
+    """
+    from relight.testing.audit import MemoryAuditLog
+
+    rules = rule_store(settings)
+    policy = load_policy(str(settings.rules.policy_file or "rules/policy.yaml"), _policy_text(settings), taxonomy())
+
+    def start(the_clock: Clock) -> Application:
+        return build_application(
+            settings, Parts(clock=the_clock, audit=MemoryAuditLog(), tokens=TokenBook(), rules=rules)
+        )
+
+    return ReplayKit(start, settings, policy, rules.current.digest, policy.version)
 
 
 def build_app(settings: Settings, parts: Parts | None = None) -> FastAPI:
@@ -310,6 +461,8 @@ def first_token(settings: Settings, tokens: TokenBook, the_clock: Clock) -> str 
 
 
 def _lifespan(application: Application) -> Callable[[FastAPI], Any]:
+    from service.chores import started
+
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         stop = threading.Event()
@@ -317,12 +470,15 @@ def _lifespan(application: Application) -> Callable[[FastAPI], Any]:
         chores = (application.advisor.sweep, application.operation.sweep)
         thread = threading.Thread(target=application.loop.run, args=(stop, every_s, chores), name="loop", daemon=True)
         thread.start()
+        others = started(application.chores, stop)
         try:
             yield
         finally:
             app.state.is_stopping = True
             stop.set()
             thread.join(DRAIN_S)
+            for other in others:
+                other.join(CHORE_DRAIN_S)  # one that hangs in a file system must not hold us
             _record_stop(application)
             journal.audit.close()
 
@@ -331,9 +487,14 @@ def _lifespan(application: Application) -> Callable[[FastAPI], Any]:
 
 def _record_stop(application: Application) -> None:
     """Correctness does not depend on it: a killed service starts from the same log."""
+    from service.background import SAVING
+
     journal = application.journal
     try:
         application.loop.tick(journal.now())
+        for chore in application.chores:
+            if chore.name == SAVING:
+                chore.once()
         journal.record(ServiceStopped(at=journal.now(), reason="asked to stop"))
     except AuditUnavailable:
         return
@@ -355,27 +516,72 @@ def _record_start(application: Application, rules: RuleStore, plugins: Iterable[
             },
             cluster=ClusterId(settings.recommend.cluster),
         ),
-        PackLoaded(
-            at=now,
-            pack="all",
-            digest=rules.current.digest,
-            signatures=len(rules.current.signatures.signatures),
-            source=", ".join(["shipped", *map(str, settings.rules.folders)]),
-        ),
+        _loaded(settings, rules, now),
     )
 
 
-def _detectors(settings: Settings, rules: RuleStore) -> tuple[Any, list[Any], list[Plugin]]:
-    """The collector of log evidence, the other detectors, and what they are."""
-    plugins = load(Group.DETECTORS, settings.plugins.detectors)
-    attributors = load(Group.ATTRIBUTORS, [settings.plugins.attributor])
-    collectors = [one for one in plugins if one.name == "crash"]
-    if not collectors:
-        raise ConfigError("plugins.detectors must hold 'crash': attribution rests on what it collects")
-    signatures, progress = rules.current.pair
-    collector = collectors[0].make(signatures, progress, taxonomy())
-    others = [one.make() for one in plugins if one.name != "crash"]
-    return collector, others, [*plugins, *attributors]
+def _loaded(settings: Settings, rules: RuleStore, now: datetime) -> PackLoaded:
+    return PackLoaded(
+        at=now,
+        pack="all",
+        digest=rules.current.digest,
+        signatures=len(rules.current.signatures.signatures),
+        source=", ".join(["shipped", *map(str, settings.rules.folders)]),
+    )
+
+
+def _follow_logs(settings: Settings, following: FollowedLogs, intake: Intake) -> None:
+    """Read logs below the allowed folders; without any, none is read. Errors: CursorsUnreadable, OSError."""
+    if not settings.follow.roots:
+        return
+    from detectors.log_names import read_name
+    from service.adapters.log_cursor import CursorStore
+    from service.adapters.log_roots import LogRoots
+    from service.adapters.log_tail import Followed, LogTail
+    from service.following import delivery
+
+    cursors = CursorStore(_beside(settings.audit.path, settings.follow.cursors_file, "cursors"))
+    tail = LogTail(LogRoots(settings.follow.roots), cursors, delivery(intake))
+
+    def follow(attempt: AttemptId, path: str) -> None:
+        named = read_name(path)
+        stream, node, rank = (named.stream, named.node, named.rank) if named else (Stream.APPLICATION, None, None)
+        tail.follow(Followed(attempt=attempt, path=path, stream=stream, node=node, rank=rank))
+
+    following.use(tail, follow)
+
+
+def _notifying(settings: Settings, journal: Journal, metrics: Metrics) -> list[Chore]:
+    """One chore for each channel, so that a receiver that hangs delays nobody else's messages.
+
+    Errors: ConfigError for a secret that can't be read, KeepingUnreadable.
+    """
+    if not settings.notify.channels:
+        return []
+    import random
+
+    from service.adapters.http_post import Poster
+    from service.adapters.notify_keeping import FileKeeping
+    from service.chores import Chore
+    from service.notify.dispatch import Dispatcher
+    from service.notify.making import make_channels
+    from service.notify.notice import Urgency
+
+    keeping = FileKeeping(_beside(settings.audit.path, settings.notify.state_file, "notify"))
+    poster = Poster(settings.notify.private_hosts)
+
+    def chore(said: NotifyChannel, channel: Channel) -> Chore:
+        sender = Dispatcher(
+            channel=channel, audit=journal.audit, keeping=keeping, send=poster, least=Urgency(said.least),
+            told=lambda name, outcome: metrics.notifications.labels(name, outcome).inc(), jitter=random.random,
+        )  # fmt: skip
+        return Chore(f"messages to {said.name}", settings.notify.every_s, lambda: sender.look(journal.now()))
+
+    return [chore(said, channel) for said, channel in make_channels(settings.notify, read_text)]
+
+
+def _beside(audit: Path, chosen: Path | None, name: str) -> Path:
+    return chosen or audit.with_name(f"{audit.stem}.{name}.json")
 
 
 def _policy_text(settings: Settings) -> str:

@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, model_validator
 from pydantic_settings import (
@@ -73,10 +73,52 @@ class Rules(Section):
 
 
 class Plugins(Section):
-    """What is enabled; installed is not enabled."""
+    """What is enabled; installed is not enabled. `options` are a detector's own, by its name."""
 
-    detectors: tuple[str, ...] = ("crash",)
+    detectors: tuple[str, ...] = ("crash", "hang", "straggler", "slowdown", "divergence")
     attributor: str = "builtin"
+    options: dict[str, dict[str, bool | int | float | str]] = {}
+
+    @model_validator(mode="after")
+    def _options_are_of_what_is_enabled(self) -> Self:
+        for name in self.options:
+            if name not in {*self.detectors, self.attributor}:
+                enabled = ", ".join([*self.detectors, self.attributor])
+                raise ValueError(f"options for {name!r}, which is not enabled; enabled are {enabled}")
+        return self
+
+
+class Detect(Section):
+    """How detectors are kept going: their state over a restart, and rules that change while we run."""
+
+    state_file: Path | None = None
+    save_every_s: Seconds = 30
+    rules_every_s: Seconds = 5
+    rules_settle_s: float = Field(default=2, ge=0)
+
+
+class Follow(Section):
+    """Job logs read where they are written: only below `roots`; without any, none is followed."""
+
+    roots: tuple[Path, ...] = ()
+    poll_every_s: Seconds = 2
+    linger_s: Seconds = 60
+    max_lag_s: Seconds = 10
+    cursors_file: Path | None = None
+
+    @model_validator(mode="after")
+    def _roots_are_absolute(self) -> Self:
+        for root in self.roots:
+            if not root.is_absolute():
+                raise ValueError(f"follow.roots holds {str(root)!r}; give absolute paths")
+        return self
+
+
+class Topology(Section):
+    """Which nodes share an NVLink domain or a rack: a name each, with host lists as Slurm writes them."""
+
+    domains: dict[str, tuple[str, ...]] = {}
+    racks: dict[str, tuple[str, ...]] = {}
 
 
 class Recommend(Section):
@@ -110,6 +152,47 @@ class Ingest(Section):
     retry_after_s: int = Field(default=5, gt=0)
 
 
+class NotifyChannel(Section):
+    """One place that is told; addresses and keys that are secret come from files."""
+
+    name: str = Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,39}$")
+    kind: Literal["webhook", "slack", "pagerduty", "alertmanager"]
+    url: str = ""
+    url_file: Path | None = None
+    secret_file: Path | None = None
+    least: Literal["info", "warning", "error", "critical"] = "warning"
+
+    def __str__(self) -> str:
+        """Without the address, which is a secret for some kinds."""
+        return f"{self.name} ({self.kind}, from {self.least})"
+
+    @model_validator(mode="after")
+    def _has_what_its_kind_needs(self) -> Self:
+        if self.kind == "pagerduty":
+            if self.secret_file is None:
+                raise ValueError(f"channel {self.name!r}: pagerduty needs secret_file, which holds the routing key")
+        elif bool(self.url) == (self.url_file is not None):
+            raise ValueError(f"channel {self.name!r}: {self.kind} needs url or url_file, and not both")
+        return self
+
+
+class Notify(Section):
+    """Who is told of what was recorded. `console_url` is where links lead; private hosts must be named."""
+
+    channels: tuple[NotifyChannel, ...] = ()
+    console_url: str = ""
+    private_hosts: tuple[str, ...] = ()
+    every_s: Seconds = 1
+    state_file: Path | None = None
+
+    @model_validator(mode="after")
+    def _names_are_different(self) -> Self:
+        names = [one.name for one in self.channels]
+        if len(set(names)) != len(names):
+            raise ValueError(f"channel names must differ, got {', '.join(names)}")
+        return self
+
+
 class Settings(BaseSettings):
     """Everything that can be set; built by `load_settings`, handed down, never read again."""
 
@@ -120,8 +203,12 @@ class Settings(BaseSettings):
     audit: Audit = Audit()
     rules: Rules = Rules()
     plugins: Plugins = Plugins()
+    detect: Detect = Detect()
+    follow: Follow = Follow()
+    topology: Topology = Topology()
     recommend: Recommend = Recommend()
     ingest: Ingest = Ingest()
+    notify: Notify = Notify()
 
     @classmethod
     def settings_customise_sources(

@@ -7,19 +7,23 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from relight.policy import Facts, History, OptIn, PolicyTable, Witness
-from relight.progress import StepLedger
+from relight.progress import StepLedger, entity_key
 from relight.suspects import Suspicion
 from relight.types import (
+    AnomalyKind,
     Attribution,
     Mode,
     NodeName,
     Progress,
     StepProgress,
 )
+from relight.watching import Slowness, opens_incident, ratio_of
+from service.places import NOWHERE, Places
 from service.projection import Projection
 from service.records import AttemptRecord
 
 BREAKER = "relight:breaker"
+LOCAL_SHARE = 0.8
 _DAY = timedelta(days=1)
 _HOUR = timedelta(hours=1)
 
@@ -34,6 +38,7 @@ class Question:
     table: PolicyTable
     default_mode: Mode
     at: datetime
+    places: Places = NOWHERE
 
     def history(self) -> History:
         """What happened before, to the workload and to the cluster."""
@@ -57,6 +62,7 @@ class Question:
             witnesses=self._witnesses(),
             relapses=self._relapses(),
             launch_failures=self._launch_failures(),
+            accused_elsewhere=self._accused_elsewhere(),
             excluded_last_hour=sum(e.cluster == seen.cluster and self.at - e.at <= _HOUR for e in past.excluded),
             cluster_restarts_last_hour=len(restarts),
             user_restarts_last_hour=sum(r.user == user for r in restarts) if user else 0,
@@ -84,6 +90,9 @@ class Question:
             runtime_s=runtime,
             remaining_time_s=max(limit - runtime, 0.0) if limit and runtime is not None else None,
             decide_deadline=deadline,
+            domains=self.places.domains,
+            racks=self.places.racks,
+            slowness=self.slowness(limit - runtime if limit and runtime is not None else None),
             modes=self.modes(),
         )
 
@@ -103,20 +112,55 @@ class Question:
         return modes
 
     def progress(self) -> Progress:
-        """Did this attempt get further than those before it, by its own reports and by its log?"""
-        if self.attribution.made_progress is Progress.YES:
-            return Progress.YES
+        """Did this attempt get further than those before it? The steps reached say so first, then the log.
+
+        That a log holds no step means something only where it was read whole and the workload's lines are
+        known to be understood; and steps of a counter that starts anew on the way are not compared.
+        """
+        siblings = [self.state.attempts[one] for one in self.state.workloads.get(self.attempt.seen.workload, ())]
+        siblings.sort(key=lambda one: (one.seen.attempt_index, one.position))
+        is_understood = any(one.logged_steps > 0 for one in siblings)
+        is_relative = any(one.is_relative for one in siblings)
         steps = StepLedger()
-        for other in self.state.workloads.get(self.attempt.seen.workload, ()):
-            steps.begin(other)
-            known = self.state.attempts[other]
-            step = self.attribution.last_step if other == self.attempt.id else None
-            reached = max((s for s in (known.last_step, step) if s is not None), default=None)
+        for known in siblings:
+            steps.begin(known.id)
+            reached = self._reached(known) if not is_relative else None
             steps.observe(
-                StepProgress(attempt=other, at=known.seen.at, step=reached, checkpoint_step=known.last_checkpoint)
+                StepProgress(attempt=known.id, at=known.seen.at, step=reached, checkpoint_step=known.last_checkpoint)
             )
+            if known.ended_at is not None and is_understood and not is_relative:
+                steps.ended(known.id, was_readable=known.was_read_whole)
         found = steps.progress_of(self.attempt.id)
+        if is_relative and found is Progress.NO:
+            found = Progress.UNKNOWN  # by checkpoints alone: a job may complete steps and save none
         return self.attribution.made_progress if found is Progress.UNKNOWN else found
+
+    def _reached(self, known: AttemptRecord) -> int | None:
+        if known.last_step is not None or known.id != self.attempt.id:
+            return known.last_step
+        return self.attribution.last_step
+
+    def slowness(self, remaining_s: float | None) -> Slowness | None:
+        """How a job that goes on became slower, by what its open incident holds."""
+        incident = self.state.open_incident(self.attempt.id)
+        found = [
+            one.event.anomaly
+            for one in self.state.anomalies_of.get(self.attempt.id, ())
+            if incident is not None and one.event.incident == incident.id and opens_incident(one.event.anomaly)
+        ]
+        ranks = [one for one in found if one.kind is AnomalyKind.STRAGGLER]
+        whole = [one for one in found if one.kind is AnomalyKind.SLOWDOWN]
+        if not ranks and not whole:
+            return None
+        # A slow rank's own work is a part of the step only; the pace of the whole job tells it directly.
+        ratios = [ratio_of(one) for one in whole] or [1.0 + LOCAL_SHARE * (ratio_of(one) - 1.0) for one in ranks]
+        saved_at = self.attempt.checkpoint_at
+        return Slowness(
+            ratio=max(ratios),
+            since=min(one.onset_at for one in (*ranks, *whole)),
+            remaining_s=None if remaining_s is None else max(remaining_s, 0.0),
+            since_checkpoint_s=None if saved_at is None else max((self.at - saved_at).total_seconds(), 0.0),
+        )
 
     def _runtime_s(self) -> float | None:
         started = self.attempt.detail("started_at")
@@ -152,6 +196,18 @@ class Question:
             if one.cluster == self.attempt.seen.cluster:
                 counts[one.node] = counts.get(one.node, 0) + 1
         return counts
+
+    def _accused_elsewhere(self) -> dict[str, int]:
+        """Other workloads struck at the same place within a day, by sources out of their users' reach alone."""
+        seen = self.attempt.seen
+        struck: dict[str, set[str]] = {}
+        for one in self.state.past.accusations:
+            is_other = one.attempt is not None and one.workload != seen.workload and one.cluster == seen.cluster
+            if not is_other or not one.is_independent or self.at - one.at > _DAY:
+                continue
+            for gpu in {None, one.gpu}:
+                struck.setdefault(entity_key(one.failure, one.node, gpu), set()).add(one.workload)
+        return {place: len(workloads) for place, workloads in struck.items()}
 
     def _launch_failures(self) -> dict[NodeName, int]:
         blamed: dict[NodeName, set[str]] = {}

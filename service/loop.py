@@ -4,9 +4,10 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import Protocol
+from typing import Any, Protocol
 
 import structlog
 
@@ -19,24 +20,31 @@ from relight.types import (
     AttemptState,
     Attribution,
     Evidence,
+    IncidentId,
+    JobShape,
     LogLine,
     NodeName,
     Observation,
     Rank,
     SchedulerState,
     Severity,
-    Tier,
+    StepBatch,
+    StepProgress,
+    StepTiming,
 )
+from relight.watching import opens_incident
 from service.advisor import Advisor
 from service.journal import Journal
+from service.panel import Panel
 from service.records import AttemptRecord
 from service.verdicts import asked_anomaly
 
 log = structlog.get_logger(__name__)
-ATTRIBUTE_EVERY = timedelta(seconds=10)
+ATTRIBUTE_EVERY = timedelta(seconds=5)
 FORGET_AFTER = timedelta(hours=6)
 JUDGED_A_TICK = 50
-MAX_FAILURES = 5
+HEALED_AFTER = timedelta(seconds=10)
+HEALED_AFTER_STEPS = 3
 _NEVER = (datetime.min.replace(tzinfo=UTC), 0)
 _FAILED = frozenset({AttemptState.FAILED, AttemptState.NODE_FAILED, AttemptState.TIMED_OUT})
 _LOUD = frozenset({Severity.ERROR, Severity.CRITICAL})
@@ -49,12 +57,24 @@ class Collector(Protocol):
 
     def observe_lines(self, attempt: AttemptId, lines: Sequence[LogLine]) -> int: ...
     def observe_scheduler(self, seen: SchedulerState) -> None: ...
-    def place_ranks(self, attempt: AttemptId, rank_to_node: dict[Rank, NodeName]) -> None: ...
+    def place_ranks(self, attempt: AttemptId, rank_to_node: Mapping[Rank, NodeName]) -> None: ...
+    def use_rules(self, signatures: Any, progress: Any) -> None: ...
     def attempts(self) -> tuple[AttemptId, ...]: ...
     def matched(self, attempt: AttemptId) -> int: ...
     def attribution(self, attempt: AttemptId) -> tuple[Attribution, tuple[Evidence, ...]]: ...
     def anomaly(self, attempt: AttemptId, at: datetime) -> Anomaly | None: ...
     def forget(self, attempt: AttemptId) -> None: ...
+
+
+class Reader(Protocol):
+    """What the service needs to read progress out of lines."""
+
+    def read(self, line: LogLine, received_at: datetime) -> tuple[StepProgress, ...]: ...
+    def use_rules(self, progress: Any) -> None: ...
+    def forget(self, attempt: AttemptId) -> None: ...
+
+
+ReadLine = tuple[LogLine, tuple[StepProgress, ...]]
 
 
 class Loop:
@@ -63,15 +83,26 @@ class Loop:
     Not to be called but by holders of `lock`, which is taken before that of the journal: matching a batch
     of lines takes long, and readers of the state must not wait for it.
 
-    A detector that raises is recorded as failed and, after five times, left out: its silence is unknown,
-    not healthy. Nothing a detector does stops the others or the API.
+    A detector that raises is recorded as failed and taken out for that attempt, see `Panel`: its silence is
+    unknown, not healthy. Nothing a detector does stops the others or the API.
     """
 
-    def __init__(self, journal: Journal, collector: Collector, detectors: Sequence[Detector] = ()) -> None:
+    def __init__(
+        self,
+        journal: Journal,
+        collector: Collector,
+        detectors: Sequence[Detector] = (),
+        reader: Reader | None = None,
+    ) -> None:
         self._journal = journal
         self._collector = collector
-        self._detectors = list(detectors)
-        self._failures: dict[str, int] = {}
+        self._panel = Panel(detectors, self._failed)
+        self._reader = reader
+        self._shapes: dict[AttemptId, JobShape] = {}
+        self._reached: dict[AttemptId, int] = {}
+        self._opened_at: dict[IncidentId, tuple[int, datetime]] = {}
+        self._reconsidered: dict[AttemptId, datetime] = {}
+        self._frozen: frozenset[AttemptId] = frozenset()
         self._ended: set[AttemptId] = set()
         self._judged: dict[AttemptId, tuple[datetime, int]] = {}
         self._advisor: Advisor | None = None
@@ -91,7 +122,26 @@ class Loop:
     @property
     def failing(self) -> tuple[str, ...]:
         """Detectors that raised, so that their silence says nothing."""
-        return tuple(sorted(self._failures))
+        return self._panel.failing
+
+    # -------------------------------------------------------------- rules and state
+
+    def use_rules(self, signatures: Any, progress: Any) -> None:
+        """Judge by a reloaded rule set from now on; lines that are kept are judged by it too."""
+        with self.lock:
+            self._collector.use_rules(signatures, progress)
+            self._panel.use_rules(signatures, progress)
+            if self._reader is not None:
+                self._reader.use_rules(progress)
+
+    def snapshot(self) -> dict[str, Any]:
+        """What detectors have learnt, as JSON values; lines are not kept, their verdicts are on record."""
+        with self.lock:
+            return self._panel.snapshot()
+
+    def restore(self, states: Mapping[str, Any]) -> None:
+        with self.lock:
+            self._panel.restore(states)
 
     # -------------------------------------------------------------- observations
 
@@ -99,42 +149,64 @@ class Loop:
         """Hand one observation to every detector and record what they claim."""
         for listener in self.listeners:
             listener(seen)
-        if isinstance(seen, SchedulerState):
-            self._collector.observe_scheduler(seen)
-        for detector in tuple(self._detectors):
-            found = self._guarded(detector, lambda d=detector: d.observe(seen), _attempt_of(seen))  # type: ignore[misc]
-            self._record(found)
+        match seen:
+            case SchedulerState() if seen.state.is_terminal:
+                self._collector.observe_scheduler(seen)
+            case StepProgress(is_completed=True) | StepTiming() | StepBatch() if seen.step is not None:
+                self._reached[seen.attempt] = max(seen.step, self._reached.get(seen.attempt, seen.step))
+            case _:
+                pass
+        self._record(self._panel.observe(seen))
 
-    def observe_lines(self, attempt: AttemptId, lines: Sequence[LogLine]) -> None:
+    def read(self, lines: Sequence[LogLine], now: datetime) -> list[ReadLine]:
+        """Each line with the progress that it states, in order."""
+        if self._reader is None:
+            return [(line, ()) for line in lines]
+        return [(line, self._reader.read(line, now)) for line in lines]
+
+    def observe_lines(self, attempt: AttemptId, read: Sequence[ReadLine]) -> None:
         """Take in lines; the first claim of an attempt is judged at once, what follows at the next tick."""
-        self._collector.observe_lines(attempt, lines)
-        for line in lines if self._detectors else ():
+        self._collector.observe_lines(attempt, [line for line, _ in read])
+        for line, progress in read:
             self.observe(line)
+            for seen in progress:
+                self.observe(seen)
         if attempt not in self._judged:
             self._judge(attempt, self._journal.now())
 
     def place(self, attempt: AttemptRecord) -> None:
-        """Tell the collector where ranks run and how the scheduler says it ended."""
+        """Tell everybody where ranks run, what the job trains with, and what the scheduler says of it."""
         placed = attempt.detail("rank_to_node") or {}
         if placed:
             ranks = {Rank(int(rank)): NodeName(node) for rank, node in placed.items()}
             self._collector.place_ranks(attempt.id, ranks)
+            self._panel.place_ranks(attempt.id, ranks)
+        self._shape(attempt)
         seen = attempt.seen
         if seen.state.is_terminal:
             self._ended.add(seen.attempt)
-            self.observe(
-                SchedulerState(
-                    attempt=seen.attempt,
-                    at=seen.at,
-                    state=seen.state,
-                    reason=seen.reason,
-                    exit_code=seen.exit_code,
-                    signal=seen.signal,
-                    failed_nodes=seen.failed_nodes,
-                    actor=seen.actor,
-                )
+        self.observe(
+            SchedulerState(
+                attempt=seen.attempt,
+                at=seen.at,
+                state=seen.state,
+                reason=seen.reason,
+                exit_code=seen.exit_code,
+                signal=seen.signal,
+                failed_nodes=seen.failed_nodes,
+                actor=seen.actor,
             )
+        )
+        if seen.state.is_terminal:
             self._judge(attempt.id, self._journal.now(), is_forced=seen.state in _FAILED)
+
+    def _shape(self, attempt: AttemptRecord) -> None:
+        """Who runs where and how many they are: baselines of the same shape carry over to the next attempt."""
+        shape = shape_of(attempt)
+        known = self._shapes.get(attempt.id)
+        if known is None or replace(known, at=shape.at) != shape:
+            self._shapes[attempt.id] = shape
+            self.observe(shape)
 
     def attribution(self, attempt: AttemptId) -> Attribution | None:
         """By all that was seen since the start, or None if that was nothing."""
@@ -147,8 +219,8 @@ class Loop:
     def tick(self, now: datetime) -> None:
         """What time alone brings: overdue silence, late claims, and memory to be freed."""
         with self.lock:
-            for detector in tuple(self._detectors):
-                self._record(self._guarded(detector, lambda d=detector: d.overdue(now), None))  # type: ignore[misc]
+            self._record(self._panel.overdue(now))
+            self._review(now)
             waiting = sorted(self._collector.attempts(), key=lambda one: self._judged.get(one, _NEVER)[0])
         judged = 0
         for attempt in waiting:
@@ -191,47 +263,97 @@ class Loop:
     def _forget_if_over(self, attempt: AttemptId, now: datetime) -> None:
         known = self._journal.state.attempts.get(attempt)
         if known is not None and known.ended_at is not None and now - known.ended_at >= FORGET_AFTER:
-            self._collector.forget(attempt)
-            self._judged.pop(attempt, None)
-            self._ended.discard(attempt)
-            for detector in self._detectors:
-                detector.forget(attempt)
+            self._forget(attempt)
+
+    def _forget(self, attempt: AttemptId) -> None:
+        self._collector.forget(attempt)
+        self._panel.forget(attempt)
+        if self._reader is not None:
+            self._reader.forget(attempt)
+        for store in (self._judged, self._shapes, self._reached, self._reconsidered):
+            store.pop(attempt, None)
+        self._ended.discard(attempt)
 
     def _record(self, found: Sequence[Anomaly]) -> None:
         if self._advisor is None:
             return
+        now = self._journal.now()
         for anomaly in found:
-            is_known = anomaly.attempt in self._journal.state.attempts
-            if is_known and anomaly.tier is Tier.CONFIRMED:  # a suspicion opens no incident
-                self._advisor.attribute(anomaly.attempt, anomaly)
+            if anomaly.attempt not in self._journal.state.attempts:
+                continue
+            said = _by_our_clock(anomaly, now)
+            if opens_incident(said):
+                self._advisor.attribute(said.attempt, said)
+            else:
+                self._advisor.note(said)
 
-    def _guarded(
-        self, detector: Detector, call: Callable[[], tuple[Anomaly, ...]], attempt: AttemptId | None
-    ) -> tuple[Anomaly, ...]:
+    def _review(self, now: datetime) -> None:
+        """What open incidents ask for: learning frozen, an end once training goes on, advice at a checkpoint."""
+        if self._advisor is None:
+            return
+        state = self._journal.state
+        live = {
+            one.opened.attempt: one.id
+            for one in state.incidents.values()
+            if one.is_open and one.opened.attempt in state.attempts and one.opened.attempt not in self._ended
+        }
+        for attempt in self._frozen ^ live.keys():
+            self._panel.freeze(attempt, attempt in live)
+        self._frozen = frozenset(live)
+        self._opened_at = {name: seen for name, seen in self._opened_at.items() if name in set(live.values())}
+        for attempt, incident in live.items():
+            self._heal(attempt, incident, now)
+            saved_at = state.attempts[attempt].checkpoint_at
+            if saved_at is not None and self._reconsidered.get(attempt) != saved_at:
+                self._reconsidered[attempt] = saved_at
+                self._advisor.reconsider(attempt)
+
+    def _heal(self, attempt: AttemptId, incident: IncidentId, now: datetime) -> None:
+        reached = self._reached.get(attempt, -1)
+        before, asked_at = self._opened_at.setdefault(incident, (reached, now))
+        is_on = reached >= before + HEALED_AFTER_STEPS and now - asked_at >= HEALED_AFTER
+        if self._advisor is not None and is_on and not self._advisor.healed(attempt):
+            self._opened_at[incident] = (before, now)  # its lines claim a failure: asking again costs much
+
+    def attributor_failed(self, name: str, why: Exception, failures: int) -> None:
+        """An attributor is judged like a detector: what it can't say is on record."""
+        self._failed(f"attributor:{name}", why, None, failures, False)
+
+    def _failed(
+        self, detector: str, why: Exception, attempt: AttemptId | None, failures: int, is_disabled: bool
+    ) -> None:
         try:
-            return call()
-        except Exception as why:  # noqa: BLE001 -- a plugin may raise anything; it is put on record below
-            self._failed(detector, why, attempt)
-            return ()
-
-    def _failed(self, detector: Detector, why: Exception, attempt: AttemptId | None) -> None:
-        failures = self._failures.get(detector.name, 0) + 1
-        self._failures[detector.name] = failures
-        is_out = failures >= MAX_FAILURES
-        if is_out:
-            self._detectors.remove(detector)
-        log.error("detector_failed", detector=detector.name, failures=failures, error=repr(why))
-        self._journal.record(
-            DetectorFailed(
-                at=self._journal.now(),
-                detector=detector.name,
-                error=repr(why)[:500],
-                failures=failures,
-                is_disabled=is_out,
-                attempt=attempt,
+            self._journal.record(
+                DetectorFailed(
+                    at=self._journal.now(),
+                    detector=detector,
+                    error=repr(why)[:500],
+                    failures=failures,
+                    is_disabled=is_disabled,
+                    attempt=attempt,
+                )
             )
-        )
+        except AuditUnavailable as unavailable:  # it is out all the same, and readiness says so
+            log.warning("audit_unavailable", error=str(unavailable))
 
 
-def _attempt_of(seen: Observation) -> AttemptId | None:
-    return getattr(seen, "attempt", None)
+def shape_of(attempt: AttemptRecord) -> JobShape:
+    """What is known of an attempt's size and places; batch and sequence length are not, so they don't tell apart."""
+    placed = attempt.detail("rank_to_node") or {}
+    nodes = tuple(NodeName(placed[str(rank)]) for rank in range(len(placed)) if str(rank) in placed)
+    per_node, hosts = attempt.detail("gpus_per_node"), len(attempt.seen.nodes)
+    return JobShape(
+        attempt=attempt.id,
+        at=attempt.seen.at,
+        workload=attempt.seen.workload,
+        world_size=len(placed) or (per_node * hosts if per_node and hosts else hosts or None),
+        nodes=nodes if len(nodes) == len(placed) else (),
+    )
+
+
+def _by_our_clock(anomaly: Anomaly, now: datetime) -> Anomaly:
+    """An anomaly whose observations came with a sender's wrong clock: nothing is detected in the future."""
+    ahead = anomaly.detected_at - now
+    if ahead <= timedelta(0):
+        return replace(anomaly, detected_at=now)
+    return replace(anomaly, detected_at=now, onset_at=min(anomaly.onset_at - ahead, now))

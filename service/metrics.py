@@ -9,6 +9,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info
 
 from relight.events import (
     AnomalyDetected,
+    DetectorFailed,
     Event,
     ModelPromoted,
     RecommendationExpired,
@@ -16,6 +17,7 @@ from relight.events import (
     ReconciliationReported,
     WatchdogReleased,
 )
+from relight.types import Tier
 from service.history import BREAKER
 from service.journal import Journal
 
@@ -33,7 +35,17 @@ class Metrics:
         counter, histogram, gauge = self._makers()
         self.records = counter("relight_ingest_records", "Records by path and outcome", ["source", "outcome"])
         self.lag = histogram("relight_ingest_lag_seconds", "From a record's time to its receipt")
-        self._detection = histogram("relight_detection_latency_seconds", "From onset to detection")
+        self.redactions = counter("relight_redactions", "Secrets taken out of what arrived", ["kind"])
+        self.notifications = counter("relight_notifications", "Notices by channel and outcome", ["channel", "outcome"])
+        self._detection = histogram("relight_detection_latency_seconds", "From onset to detection", ["kind"])
+        self._anomalies = counter("relight_anomalies", "What detectors claimed", ["kind", "tier"])
+        self._detectors = counter("relight_detector_failures", "Detectors that raised", ["detector"])
+        self.rule_reloads = counter("relight_rules_reloads", "Rule folders read again after a change", ["outcome"])
+        self.chores = counter("relight_chore_failures", "Background work that failed and is tried again", ["chore"])
+        self._log_lag = gauge("relight_log_lag_seconds", "For how long followed logs have held more than was read")
+        self._rule_folders = gauge("relight_rules_pending", "1 while changed rule files wait to stand still")
+        self.log_lag: Callable[[], float] = lambda: 0.0
+        self.rules_pending: Callable[[], bool] = lambda: False
         self._recommendation = histogram(
             "relight_recommendation_latency_seconds", "From an attempt's end to the advice on it"
         )
@@ -55,8 +67,12 @@ class Metrics:
         """Called for every event once it is durable."""
         match event:
             case AnomalyDetected():
-                late = event.anomaly.detected_at - event.anomaly.onset_at
-                self._detection.observe(max(late.total_seconds(), 0.0))
+                said = event.anomaly
+                self._anomalies.labels(said.kind, said.tier).inc()
+                if said.tier is Tier.CONFIRMED:
+                    self._detection.labels(said.kind).observe(said.latency_s)
+            case DetectorFailed():
+                self._detectors.labels(event.detector).inc()
             case RecommendationIssued():
                 self._decisions.labels(event.action, event.mode).inc()
                 attempt = self._journal.state.attempts.get(event.attempt)
@@ -79,6 +95,8 @@ class Metrics:
             modes = tuple(self._journal.state.modes.values())
         self._circuit.set(any(entry.actor == BREAKER for entry in modes))
         self._rules.set(self._are_rules_good())
+        self._rule_folders.set(self.rules_pending())
+        self._log_lag.set(self.log_lag())
         self._chain.set(head.position)
         self._store.set(self._store_bytes())
         self._head.info({"hash": head.hash, "position": str(head.position)})
@@ -90,8 +108,8 @@ class Metrics:
         def counter(name: str, said: str, labels: list[str] | None = None) -> Counter:
             return Counter(name, said, labels or [], registry=self.registry)
 
-        def histogram(name: str, said: str) -> Histogram:
-            return Histogram(name, said, buckets=_LATENCIES, registry=self.registry)
+        def histogram(name: str, said: str, labels: list[str] | None = None) -> Histogram:
+            return Histogram(name, said, labels or [], buckets=_LATENCIES, registry=self.registry)
 
         def gauge(name: str, said: str, labels: list[str] | None = None) -> Gauge:
             return Gauge(name, said, labels or [], registry=self.registry)

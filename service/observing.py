@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -16,21 +15,27 @@ from relight.types import (
     AttemptId,
     ClusterId,
     Heartbeat,
+    JobShape,
     LogLine,
     NodeEvent,
     Observation,
     SchedulerState,
+    StepBatch,
     StepProgress,
     StepTiming,
 )
 from service import course
 from service.config import Ingest
 from service.dedup import SeenLately
+from service.fresh_lines import FreshLines, key_of
 from service.journal import Journal
-from service.loop import Loop
+from service.loop import Loop, ReadLine
 from service.records import AttemptRecord
 from service.refusals import Refused
+from service.step_gathering import StepGathering
+from service.step_tally import StepTally
 
+FOLLOWED = "follow"
 _Place = tuple[AttemptId, str]
 
 
@@ -44,7 +49,7 @@ class Fate(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Signal:
-    """One signal with the key that makes it safe to send twice."""
+    """One signal with the key that makes it safe to send twice; `rate` is what a throughput says, per second."""
 
     source: str
     source_event_id: str
@@ -73,7 +78,8 @@ class Intake:
         window = timedelta(seconds=settings.dedup_window_s)
         self._signals = SeenLately(window, settings.dedup_keys)
         self._lines = SeenLately(window, settings.dedup_keys)
-        self._numbers: dict[_Place, int] = {}
+        self._tally = StepTally()
+        self._steps = StepGathering()
 
     # -------------------------------------------------------------- attempts
 
@@ -101,7 +107,7 @@ class Intake:
             now, state = self._journal.now(), self._journal.state
             verdicts, fresh, keys = list[ItemFate](), list[Signal](), set[bytes]()
             for signal in signals:
-                key = _key(signal.cluster, signal.source, signal.source_event_id)
+                key = key_of(signal.cluster, signal.source, signal.source_event_id)
                 if key in self._signals or key in keys:
                     verdicts.append(ItemFate(Fate.DUPLICATE))
                 elif signal.attempt is not None and signal.attempt not in state.attempts:
@@ -110,34 +116,105 @@ class Intake:
                     keys.add(key)
                     fresh.append(signal)
                     verdicts.append(ItemFate(Fate.ACCEPTED))
-            self._journal.record(*_summaries(fresh, verdicts, now, actor))
+            lines = self._logged(fresh, now)
+            self._journal.record(*self._summaries(fresh, lines, verdicts, now, actor))
             for key in keys:
                 self._signals.add(key, now)
-            self._fold(fresh, now)
+            self._fold(fresh, lines, now)
             return verdicts
 
-    def _fold(self, fresh: Sequence[Signal], now: datetime) -> None:
+    def _logged(self, fresh: Sequence[Signal], now: datetime) -> dict[AttemptId, list[ReadLine]]:
+        """The log lines among signals, numbered, each with the progress that it states."""
+        lines: dict[AttemptId, list[LogLine]] = {}
+        highest: dict[_Place, int] = {}
+        for signal in fresh:
+            if isinstance(seen := signal.observation, LogLine):
+                place = (seen.attempt, seen.file)
+                known = highest.get(place, self._journal.state.numbers.get(seen.attempt, {}).get(seen.file, 0))
+                number = seen.number if seen.number > 0 else known + 1
+                highest[place] = max(number, known)
+                lines.setdefault(seen.attempt, []).append(replace(seen, number=number))
+        return {attempt: self._loop.read(own, now) for attempt, own in lines.items()}
+
+    def _fold(self, fresh: Sequence[Signal], lines: Mapping[AttemptId, list[ReadLine]], now: datetime) -> None:
         state = self._journal.state
+        for attempt, read in lines.items():
+            self._loop.observe_lines(attempt, read)
+        seen_steps = list[Observation]()
         for signal in fresh:
             match signal.observation:
                 case None:
-                    continue
+                    if signal.attempt is not None and signal.rate is not None:
+                        self._steps.rated(signal.attempt, signal.rate)
                 case SchedulerState() as seen:
                     self.put_attempt(_restated(state.attempts[seen.attempt].seen, seen, now))
-                    continue
-                case LogLine() as seen:
-                    place = (seen.attempt, seen.file)
-                    number = seen.number if seen.number > 0 else self._numbers.get(place, 0) + 1
-                    self._numbers[place] = max(number, self._numbers.get(place, 0))
-                    self._loop.observe_lines(seen.attempt, [replace(seen, number=number)])
-                    continue
-                case StepProgress(is_completed=True) as seen:
-                    attempt = state.attempts[seen.attempt]
-                    events = course.after_progress(state, attempt, seen.step, seen.checkpoint_step, now)
-                    self._journal.record(*events)
-                case _:
+                case LogLine():
                     pass
-            self._loop.observe(signal.observation)
+                case StepProgress(is_completed=True) as seen:
+                    attempt_record = state.attempts[seen.attempt]
+                    events = course.after_progress(state, attempt_record, seen.step, seen.checkpoint_step, now)
+                    self._journal.record(*events)
+                    seen_steps.append(seen)
+                case seen:
+                    seen_steps.append(seen)
+        for seen in self._steps.gathered(seen_steps, now, self._world_size):
+            self._loop.observe(seen)
+
+    def _world_size(self, attempt: AttemptId) -> int | None:
+        placed = self._journal.state.attempts[attempt].detail("rank_to_node")
+        return len(placed) if placed else None
+
+    def _summaries(
+        self,
+        fresh: Sequence[Signal],
+        lines: Mapping[AttemptId, list[ReadLine]],
+        verdicts: Sequence[ItemFate],
+        now: datetime,
+        actor: str,
+    ) -> list[Event]:
+        """One event for each attempt and source of a batch: counted, with what the fold needs, not copied."""
+        groups: dict[tuple[AttemptId | None, ClusterId, str], list[Signal]] = {}
+        for signal in fresh:
+            groups.setdefault((signal.attempt, signal.cluster, signal.source), []).append(signal)
+        fates = Counter(verdict.fate for verdict in verdicts)
+        told = set[AttemptId]()
+        events = list[Event]()
+        for index, ((attempt, cluster, source), own) in enumerate(groups.items()):
+            counts = _counts(own)
+            if attempt is not None and attempt in lines and attempt not in told:
+                told.add(attempt)
+                _join(counts, self._read_counts(attempt, lines[attempt], source))
+            events.append(
+                SignalAccepted(
+                    at=now,
+                    source=source,
+                    accepted=len(own),
+                    duplicates=fates[Fate.DUPLICATE] if index == 0 else 0,
+                    refused=fates[Fate.FAILED] if index == 0 else 0,
+                    attempt=attempt,
+                    cluster=cluster,
+                    actor=actor,
+                    counts=counts,
+                )
+            )
+        return events
+
+    def _read_counts(self, attempt: AttemptId, read: Sequence[ReadLine], source: str) -> dict[str, Any]:
+        """What a batch of lines adds to an attempt: how many, up to which number of which file, and progress.
+
+        A followed file that an earlier attempt wrote to goes on with its numbers, which leaves no gap.
+        """
+        known = self._journal.state.numbers.get(attempt, {})
+        files: dict[str, int] = {}
+        gaps = 0
+        for line, _ in read:
+            unseen = line.number - 1 if source == FOLLOWED else 0
+            before = files.get(line.file, known.get(line.file, unseen))
+            gaps += line.number > before + 1
+            files[line.file] = max(line.number, before)
+        progress = [seen for _, seen_all in read for seen in seen_all]
+        counts = {"lines": len(read), "files": files, **self._tally.counts(attempt, progress)}
+        return {**counts, "gaps": gaps} if gaps else counts
 
     # -------------------------------------------------------------- log lines
 
@@ -149,83 +226,51 @@ class Intake:
         """
         with self._loop.lock:
             now = self._journal.now()
-            fresh = _Fresh(self._lines, self._numbers)
+            fresh = FreshLines(self._lines, self._journal.state.numbers)
             fresh.take(lines, batch)
-            state = self._journal.state
-            events = [
-                SignalAccepted(
-                    at=now,
-                    source=source,
-                    accepted=len(own),
-                    duplicates=len(lines) - fresh.count if index == 0 else 0,
-                    digest=batch.hex(),
-                    attempt=attempt,
-                    workload=state.attempts[attempt].seen.workload,
-                    cluster=state.attempts[attempt].seen.cluster,
-                    actor=actor,
-                    counts={"lines": len(own)},
-                )
-                for index, (attempt, own) in enumerate(fresh.by_attempt.items())
-            ]
-            self._journal.record(*events)
-            self._numbers.update(fresh.numbers)
+            read = {attempt: self._loop.read(own, now) for attempt, own in fresh.by_attempt.items()}
+            with self._journal.lock:
+                duplicates = len(lines) - fresh.count
+                events = [
+                    event
+                    for index, (attempt, own) in enumerate(read.items())
+                    for event in self._arrived(attempt, own, now, source, actor, batch, duplicates if index == 0 else 0)
+                ]
+                self._journal.record(*events)
             for key in fresh.keys:
                 self._lines.add(key, now)
-            for attempt, own in fresh.by_attempt.items():
+            for attempt, own in read.items():
                 self._loop.observe_lines(attempt, own)
-            return fresh.count, len(lines) - fresh.count
+            return fresh.count, duplicates
 
-
-class _Fresh:
-    """The lines of a batch that were not seen before; what it learns counts only once it is on record."""
-
-    def __init__(self, seen: SeenLately, numbers: Mapping[_Place, int]) -> None:
-        self._seen = seen
-        self._known = numbers
-        self.numbers: dict[_Place, int] = {}
-        self.keys: set[bytes] = set()
-        self.by_attempt: dict[AttemptId, list[LogLine]] = {}
-        self.count = 0
-
-    def take(self, lines: Sequence[LogLine], batch: bytes) -> None:
-        whole = b"batch" + batch
-        is_repeated = whole in self._seen
-        self.keys.add(whole)
-        for line in lines:
-            if line.number > 0:
-                self._take_numbered(line)
-            elif line.at is not None:
-                self._take_timed(line)
-            elif not is_repeated:
-                self._keep(line)
-
-    def _take_numbered(self, line: LogLine) -> None:
-        place = (line.attempt, line.file)
-        if line.number > self._highest(place):
-            self.numbers[place] = line.number
-            self._add(line)
-
-    def _take_timed(self, line: LogLine) -> None:
-        who = (str(line.node), str(line.rank))
-        at = line.at.isoformat() if line.at is not None else ""
-        key = _key(line.attempt, line.file, *who, at, line.text)
-        if key not in self._seen and key not in self.keys:
-            self.keys.add(key)
-            self._keep(line)
-
-    def _keep(self, line: LogLine) -> None:
-        """Lines that come without a number are counted as they arrive."""
-        place = (line.attempt, line.file)
-        self.numbers[place] = self._highest(place) + 1
-        self._add(replace(line, number=self.numbers[place]))
-
-    def _highest(self, place: _Place) -> int:
-        found = self.numbers.get(place)
-        return self._known.get(place, 0) if found is None else found
-
-    def _add(self, line: LogLine) -> None:
-        self.by_attempt.setdefault(line.attempt, []).append(line)
-        self.count += 1
+    def _arrived(
+        self,
+        attempt: AttemptId,
+        read: Sequence[ReadLine],
+        now: datetime,
+        source: str,
+        actor: str,
+        batch: bytes,
+        duplicates: int,
+    ) -> list[Event]:
+        state = self._journal.state
+        known = state.attempts[attempt]
+        counts = self._read_counts(attempt, read, source)
+        return [
+            SignalAccepted(
+                at=now,
+                source=source,
+                accepted=len(read),
+                duplicates=duplicates,
+                digest=batch.hex(),
+                attempt=attempt,
+                workload=known.seen.workload,
+                cluster=known.seen.cluster,
+                actor=actor,
+                counts=counts,
+            ),
+            *course.after_progress(state, known, counts.get("step"), counts.get("checkpoint_step"), now),
+        ]
 
 
 def _observed_at(seen: AttemptObserved) -> datetime:
@@ -258,32 +303,6 @@ def _content(seen: AttemptObserved) -> tuple[object, ...]:
             seen.reason, seen.exit_code, seen.signal, seen.actor, dict(seen.scheduler), detail)  # fmt: skip
 
 
-def _key(*parts: str) -> bytes:
-    return hashlib.sha256("\0".join(parts).encode("utf-8", "surrogatepass")).digest()
-
-
-def _summaries(fresh: Sequence[Signal], verdicts: Sequence[ItemFate], now: datetime, actor: str) -> list[Event]:
-    """One event for each attempt and source of a batch: counted, with what the fold needs, not copied."""
-    groups: dict[tuple[AttemptId | None, ClusterId, str], list[Signal]] = {}
-    for signal in fresh:
-        groups.setdefault((signal.attempt, signal.cluster, signal.source), []).append(signal)
-    fates = Counter(verdict.fate for verdict in verdicts)
-    return [
-        SignalAccepted(
-            at=now,
-            source=source,
-            accepted=len(own),
-            duplicates=fates[Fate.DUPLICATE] if index == 0 else 0,
-            refused=fates[Fate.FAILED] if index == 0 else 0,
-            attempt=attempt,
-            cluster=cluster,
-            actor=actor,
-            counts=_counts(own),
-        )
-        for index, ((attempt, cluster, source), own) in enumerate(groups.items())
-    ]
-
-
 def _counts(signals: Sequence[Signal]) -> dict[str, Any]:
     counts: dict[str, Any] = dict(Counter(signal.kind for signal in signals))
     nodes = list[dict[str, Any]]()
@@ -295,6 +314,15 @@ def _counts(signals: Sequence[Signal]) -> dict[str, Any]:
                         counts[name] = max(reached, counts.get(name, reached))
             case NodeEvent() as seen:
                 nodes.append({"node": seen.node, "code": seen.code, "is_fatal": seen.is_fatal})
-            case StepProgress() | StepTiming() | Heartbeat() | SchedulerState() | LogLine() | None:
+            case StepProgress() | StepTiming() | StepBatch() | JobShape() | Heartbeat() | SchedulerState() | LogLine():
+                pass
+            case None:
                 pass
     return {**counts, "node_events": nodes} if nodes else counts
+
+
+def _join(counts: dict[str, Any], more: Mapping[str, Any]) -> None:
+    """Progress that lines state joins what signals said of the same attempt: the furthest counts."""
+    for name, value in more.items():
+        is_reached = name in {"step", "checkpoint_step"} and name in counts
+        counts[name] = max(counts[name], value) if is_reached else value

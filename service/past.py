@@ -50,6 +50,7 @@ class Accusation:
     workload: WorkloadId
     attempt: AttemptId | None
     failure: FailureName
+    gpu: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,15 +125,15 @@ class Past:
         )
         attempt = state.attempts.get(event.attempt)
         user = str(attempt.detail("user", "")) if attempt else ""
-        known = {a.node for a in self.accusations if a.attempt == event.attempt}
+        known = {(a.node, a.gpu) for a in self.accusations if a.attempt == event.attempt}
         self.accusations = [a for a in self.accusations if event.at - a.at <= REMEMBERED] + [
             Accusation(
                 at=event.at, cluster=cluster, node=one.node, source=f"user:{user}" if user else workload,
                 is_independent=one.is_independent, workload=workload, attempt=event.attempt,
-                failure=event.failure,
+                failure=event.failure, gpu=one.gpu,
             )
             for one in said.suspects
-            if one.node is not None and one.node not in known
+            if one.node is not None and (one.node, one.gpu) not in known
         ]  # fmt: skip
         if is_first:
             seen = FailureSeen(

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from importlib import import_module
 from importlib.metadata import entry_points
+from inspect import Parameter, signature
 from typing import Any
 
 
@@ -22,7 +23,13 @@ class Group(StrEnum):
 # Entry points exist only once the package is installed; a source tree must run too. A test keeps this
 # table equal to the one in pyproject.toml.
 SHIPPED: Mapping[Group, Mapping[str, str]] = {
-    Group.DETECTORS: {"crash": "detectors.crash:CrashDetector"},
+    Group.DETECTORS: {
+        "crash": "detectors.crash:CrashDetector",
+        "hang": "detectors.hang:HangDetector",
+        "straggler": "detectors.straggler:StragglerDetector",
+        "slowdown": "detectors.slowdown:SlowdownDetector",
+        "divergence": "detectors.divergence:DivergenceDetector",
+    },
     Group.AUDIT_LOGS: {"duckdb": "service.adapters.duckdb_audit:DuckDBAuditLog"},
     Group.ATTRIBUTORS: {"builtin": "relight.attribute:BuiltinAttributor"},
 }
@@ -65,6 +72,34 @@ def load(group: Group, names: Sequence[str]) -> tuple[Plugin, ...]:
         target, origin = known[name]
         plugins.append(Plugin(group, name, target, origin, _resolved(group, name, target)))
     return tuple(plugins)
+
+
+def build(plugin: Plugin, offered: Mapping[str, object], options: Mapping[str, object] | None = None) -> Any:
+    """Make a plugin: it is handed those of the `offered` arguments that it names, and the options set for it.
+
+    One convention for all: a detector that needs rules has a parameter `signatures`, one that asks probes has
+    `probes`; what it does not name it is not given. `options` come from the configuration and fill the rest.
+    Errors: PluginError for an option that it does not take or refuses, or a parameter that nothing fills.
+    """
+    takes = signature(plugin.make).parameters
+    given = {name: value for name, value in offered.items() if name in takes}
+    for name in options or {}:
+        if name not in takes or name in given:
+            known = ", ".join(sorted(set(takes) - set(given))) or "none"
+            raise PluginError(f"{plugin.group}: {plugin.name!r} takes no option {name!r}; its options: {known}")
+    given.update(options or {})
+    missing = [name for name, one in takes.items() if name not in given and _is_needed(one)]
+    if missing:
+        have = ", ".join(sorted(offered))
+        raise PluginError(f"{plugin.group}: {plugin.name!r} needs {', '.join(missing)}; offered are {have}")
+    try:
+        return plugin.make(**given)
+    except (TypeError, ValueError) as why:
+        raise PluginError(f"{plugin.group}: {plugin.name!r} can't be made: {why}") from why
+
+
+def _is_needed(one: Parameter) -> bool:
+    return one.default is Parameter.empty and one.kind not in {Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD}
 
 
 def _resolved(group: Group, name: str, target: str) -> Callable[..., Any]:

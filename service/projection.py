@@ -73,6 +73,7 @@ class Projection:
     def __init__(self) -> None:
         self.position = 0
         self.attempts: dict[AttemptId, AttemptRecord] = {}
+        self.numbers: dict[AttemptId, dict[str, int]] = {}
         self.workloads: dict[WorkloadId, list[AttemptId]] = {}
         self.jobs: dict[tuple[ClusterId, str], list[AttemptId]] = {}
         self.anomalies: list[AnomalyRecord] = []
@@ -212,12 +213,21 @@ class Projection:
         known = self.attempts.get(event.attempt) if event.attempt is not None else None
         if known is None:
             return
+        counts = event.counts
+        checkpoint = _furthest(known.last_checkpoint, counts.get("checkpoint_step"))
+        numbers = self.numbers.setdefault(known.id, {})
+        for file, number in dict(counts.get("files") or {}).items():
+            numbers[str(file)] = max(int(number), numbers.get(str(file), 0))
         self.attempts[known.id] = replace(
             known,
             revision=position,
-            last_step=_furthest(known.last_step, event.counts.get("step")),
-            last_checkpoint=_furthest(known.last_checkpoint, event.counts.get("checkpoint_step")),
-            lines=known.lines + int(event.counts.get("lines", 0)),
+            last_step=_furthest(known.last_step, counts.get("step")),
+            last_checkpoint=checkpoint,
+            checkpoint_at=event.at if checkpoint != known.last_checkpoint else known.checkpoint_at,
+            lines=known.lines + int(counts.get("lines", 0)),
+            logged_steps=known.logged_steps + int(counts.get("logged_steps", 0)),
+            is_relative=known.is_relative or bool(counts.get("is_relative")),
+            has_gaps=known.has_gaps or bool(counts.get("gaps")),
         )
 
     def _incident(self, position: int, event: IncidentOpened | IncidentAdvanced) -> None:

@@ -36,7 +36,11 @@ _ACTED_ON = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptRecord:
-    """An attempt as last observed; `position` is where it first stood in the audit log."""
+    """An attempt as last observed; `position` is where it first stood in the audit log.
+
+    `logged_steps` counts the lines that stated a completed step. `is_relative`: its step counter started anew
+    on the way, so its steps can't be compared. `has_gaps`: of some file, lines are missing.
+    """
 
     seen: AttemptObserved
     position: int
@@ -45,7 +49,11 @@ class AttemptRecord:
     ended_at: datetime | None = None
     last_step: int | None = None
     last_checkpoint: int | None = None
+    checkpoint_at: datetime | None = None
     lines: int = 0
+    logged_steps: int = 0
+    is_relative: bool = False
+    has_gaps: bool = False
 
     @property
     def id(self) -> AttemptId:
@@ -56,6 +64,11 @@ class AttemptRecord:
         """When the observer looked, which is not when it was recorded."""
         said = self.seen.detail.get("observed_at")
         return datetime.fromisoformat(said) if isinstance(said, str) else self.seen.at
+
+    @property
+    def was_read_whole(self) -> bool:
+        """True if every line that we know of came, from the first of each file on."""
+        return self.lines > 0 and not self.has_gaps
 
     def detail(self, name: str, default: Any = None) -> Any:
         return self.seen.detail.get(name, default)

@@ -6,12 +6,13 @@ from __future__ import annotations
 from typing import Annotated
 
 from fastapi import Query
+from pydantic import Field
 
 from relight.types import AnomalyKind, AttemptId
 from service.api.access import App, resource
 from service.api.problems import documented
 from service.api.security import Caller, permits
-from service.api.wire import DEFAULT_PAGE, Cursor, FromLog, Limit, Moment, Page, Told, page
+from service.api.wire import DEFAULT_PAGE, Cursor, FromLog, JsonObject, Limit, Moment, Page, Told, page
 from service.records import AnomalyRecord
 from service.tokens import Permission
 
@@ -39,6 +40,11 @@ class AnomalyTold(Told):
     baseline: float | None
     evidence: list[Place]
     summary: FromLog
+    tier: str = Field(description="`suspect` is recorded only; `confirmed` may open an incident")
+    scope: str = Field(description="what is meant: job (culprit unknown), stage, node or rank")
+    rank: int | None
+    node: str | None
+    detail: JsonObject
 
 
 @router.get("/anomalies", operation_id="listAnomalies", responses=documented())
@@ -72,10 +78,15 @@ def anomaly_told(record: AnomalyRecord) -> AnomalyTold:
         detector=one.detector,
         onset_at=one.onset_at,
         detected_at=one.detected_at,
-        detection_latency_s=max((one.detected_at - one.onset_at).total_seconds(), 0.0),
+        detection_latency_s=one.latency_s,
         score=one.score,
         threshold=one.threshold,
         baseline=one.baseline,
         evidence=[Place(file=where.file, line=where.line) for where in one.evidence],
         summary=one.summary,
+        tier=one.tier,
+        scope=one.scope,
+        rank=one.rank,
+        node=one.node,
+        detail=dict(one.detail),
     )

@@ -13,6 +13,7 @@ from starlette.types import ASGIApp
 
 from relight.ports import AuditUnavailable
 from service.api import (
+    alertmanager,
     anomalies,
     approvals,
     attempts,
@@ -22,6 +23,9 @@ from service.api import (
     health,
     incidents,
     logs,
+    loki,
+    nvsentinel,
+    otlp,
     policy,
     recommendations,
     reconciliation,
@@ -33,12 +37,16 @@ from service.api.recommendation_wire import RecommendationTold
 from service.api.security import PUBLIC, GuardedRoute
 from service.application import Application
 from service.refusals import Refused
+from service.web import console
 
 PREFIX = "/v1"
 CONTROL = (attempts, anomalies, incidents, recommendations, reconciliation, approvals, exclusions, policy,
            attributions, audit, health)  # fmt: skip
-INGEST = (signals, logs)
-INGEST_PATHS = frozenset({f"{PREFIX}/signals", f"{PREFIX}/logs/ndjson"})
+INGEST = (signals, logs, otlp, alertmanager, nvsentinel)
+INGEST_AT_ROOT = (loki,)
+INGEST_PATHS = frozenset(
+    {f"{PREFIX}/signals", f"{PREFIX}/logs/ndjson", otlp.PATH, loki.PATH, alertmanager.PATH, nvsentinel.PATH}
+)
 Lifespan = Callable[[FastAPI], AbstractAsyncContextManager[None]]
 
 DESCRIPTION = (
@@ -85,8 +93,12 @@ def create(application: Application, lifespan: Lifespan | None = None) -> FastAP
         app.include_router(module.router, prefix=PREFIX)
     for module in INGEST:
         app.include_router(module.router, prefix=PREFIX, max_body_size=server.max_ingest_bytes)
+    for module in INGEST_AT_ROOT:
+        app.include_router(module.router, max_body_size=server.max_ingest_bytes)
+    app.state.voices = {otlp.PATH: otlp.speak}
     app.include_router(health.root)
     app.include_router(_aliases())
+    console.mount(app)
     install(app, INGEST_PATHS)
     _refuse(app)
     return app
@@ -98,7 +110,7 @@ def routes() -> Iterable[tuple[str, GuardedRoute]]:
         for route in module.router.routes:
             assert isinstance(route, GuardedRoute)
             yield PREFIX + route.path, route
-    for router in (health.root, _aliases()):
+    for router in (health.root, *(module.router for module in INGEST_AT_ROOT), _aliases()):
         for route in router.routes:
             assert isinstance(route, GuardedRoute)
             yield route.path, route

@@ -41,6 +41,7 @@ from service.tokens import Permission
 router = resource("attempts")
 MAX_NODES = 65_536
 Name = Annotated[str, Field(max_length=256)]
+LogPath = Annotated[str, Field(min_length=1, max_length=4_096)]
 Nodes = Annotated[list[Node], Field(max_length=MAX_NODES)]
 
 
@@ -80,7 +81,7 @@ class AttemptAsk(Ask):
     user_exclusions: Nodes = Field(default=[])
     requeueable: bool | None = None
     time_limit_s: float | None = Field(default=None, gt=0, validation_alias=AliasChoices("time_limit_s", "time_limit"))
-    log_paths: list[Name] = Field(default=[], max_length=1_000)
+    log_paths: list[LogPath] = Field(default=[], max_length=1_000)
     opt_in: OptIn | None = None
     state: AttemptState
     reason: Words = ""

@@ -78,8 +78,7 @@ def get_readiness(app: App, request: Request, response: Response) -> Ready:
         "is_serving": not getattr(request.app.state, "is_stopping", False),
     }
     response.status_code = 200 if all(checks.values()) else 503
-    degraded = [f"detector {name} failed" for name in app.loop.failing]
-    return Ready(is_ready=all(checks.values()), checks=checks, degraded=degraded)
+    return Ready(is_ready=all(checks.values()), checks=checks, degraded=app.degraded())
 
 
 @root.get("/metrics", operation_id="getMetrics", response_class=Response, responses=documented())

@@ -11,6 +11,7 @@ from pydantic import ConfigDict, Field
 from relight.incidents import IncidentState
 from relight.jsonform import decode
 from relight.types import Attribution, Evidence, LogRef
+from relight.watching import opens_incident
 from service.api.access import App, incident_of, resource
 from service.api.anomalies import AnomalyTold, Place, anomaly_told
 from service.api.problems import documented
@@ -141,8 +142,8 @@ def list_incidents(
             and workload_id in (None, one.opened.workload)
             and is_open in (None, one.is_open)
         ]
-    cut, following = page(found, lambda one: one.position, limit, cursor)
-    return Page(items=[incident_told(one) for one in cut], next_cursor=following)
+        cut, following = page(found, lambda one: one.position, limit, cursor)
+        return Page(items=[incident_told(app, one) for one in cut], next_cursor=following)
 
 
 @router.get(
@@ -152,7 +153,9 @@ def list_incidents(
 @permits(Permission.READ)
 def get_incident(incident_id: PathId, caller: Caller, app: App, request: Request, response: Response) -> Any:
     """One incident."""
-    return single(request, response, incident_told(incident_of(caller, app, incident_id)))
+    known = incident_of(caller, app, incident_id)
+    with app.journal.view:
+        return single(request, response, incident_told(app, known))
 
 
 @router.get("/incidents/{incident_id}/why", operation_id="explainIncident", responses=documented(404))
@@ -164,8 +167,14 @@ def explain_incident(incident_id: PathId, caller: Caller, app: App) -> WhyTold:
         return _why(app, known)
 
 
-def incident_told(known: IncidentRecord) -> IncidentTold:
+def incident_told(app: Application, known: IncidentRecord) -> IncidentTold:
+    """`anomalies` are what opened it and every kind confirmed since: a slow job may come to hang."""
     opened = known.opened
+    joined = (
+        one.event.anomaly.kind
+        for one in app.journal.state.anomalies_of.get(opened.attempt, ())
+        if one.event.incident == known.id and opens_incident(one.event.anomaly)
+    )
     body = IncidentTold(
         id=known.id,
         attempt_id=opened.attempt,
@@ -175,7 +184,7 @@ def incident_told(known: IncidentRecord) -> IncidentTold:
         onset_at=opened.onset_at,
         opened_at=opened.at,
         changed_at=known.changed_at,
-        anomalies=list(opened.anomalies),
+        anomalies=list(dict.fromkeys([*opened.anomalies, *joined])),
         summary=opened.summary,
         reason=known.reason,
         recurrence_of=opened.recurrence_of,
@@ -193,7 +202,7 @@ def _why(app: Application, known: IncidentRecord) -> WhyTold:
     basis = verdict.get("decision_basis") or ([advice.issued.decision_basis] if advice else [])
     ledgers = advice.issued.ledgers if advice else {}
     return WhyTold(
-        incident=incident_told(known),
+        incident=incident_told(app, known),
         anomalies=[anomaly_told(one) for one in state.anomalies_of.get(attempt, ())],
         failure=said.failure if said else None,
         failure_class=said.failure_class if said else None,

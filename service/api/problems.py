@@ -116,6 +116,11 @@ def trace_id(scope: Scope) -> str:
 
 
 def answer(scope: Scope, problem: Problem) -> Response:
+    """The problem as problem+json, or in the words that a path's own senders understand."""
+    voice = getattr(scope["app"].state, "voices", {}).get(scope.get("path")) if "app" in scope else None
+    if voice is not None:
+        spoken: Response = voice(scope, problem)
+        return spoken
     body = ProblemBody(
         type=f"/problems/{problem.code}",
         title=PROBLEMS[problem.code][1],

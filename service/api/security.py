@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Callable, Coroutine
 from typing import Annotated, Any, TypeVar
 
@@ -64,6 +65,8 @@ class GuardedRoute(APIRoute):
 def _principal(request: Request, permission: Permission) -> Principal:
     tokens: TokenBook = request.app.state.tokens
     scheme, _, secret = request.headers.get("authorization", "").partition(" ")
+    if scheme.lower() == "basic" and permission is Permission.INGEST:
+        scheme, secret = "bearer", _password(secret)  # all that some senders of logs can do
     challenge = {"WWW-Authenticate": 'Bearer realm="relight"'}
     if scheme.lower() != "bearer" or not secret.strip():
         raise Problem("unauthenticated", "send Authorization: Bearer rlt_…", headers=challenge)
@@ -76,6 +79,14 @@ def _principal(request: Request, permission: Permission) -> Principal:
     if not principal.may(permission):
         raise Problem("forbidden", f"role {principal.role} has no permission {permission.value!r}")
     return principal
+
+
+def _password(encoded: str) -> str:
+    """The password of HTTP's basic scheme, "" if it can't be read; whatever the user name is."""
+    try:
+        return base64.b64decode(encoded.strip(), validate=True).decode().partition(":")[2]
+    except ValueError:
+        return ""
 
 
 def _require_json(request: Request) -> None:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, TypeAdapter, ValidationError, model_validator
@@ -30,6 +31,7 @@ from service.tokens import Permission
 
 router = resource("ingest")
 MAX_BATCH = 1_000
+_RUN_OF_JOB = re.compile(r"slurm:([0-9]{1,20}):([0-9]{1,6})")
 RankNumber = Annotated[int, Field(ge=0, le=10_000_000)]
 Seconds = Annotated[float, Field(ge=0, le=1e9)]
 
@@ -166,7 +168,7 @@ def send_signals(body: SignalBatch, caller: Caller, app: App) -> SignalResults:
             continue
         results.append(None)
         places.append(index)
-        signals.append(_signal(said, cluster))
+        signals.append(_signal(_addressed(said, app, cluster), cluster))
     _refuse_foreign(app, signals, caller.cluster)
     for index, signal, item in zip(places, signals, app.intake.accept_signals(signals, caller.client), strict=True):
         results[index] = SignalResult(
@@ -210,6 +212,17 @@ def _refuse_foreign(app: App, signals: list[Signal], cluster: str | None) -> Non
                 raise Problem("forbidden", f"attempt {signal.attempt!r} is not of cluster {cluster!r}")
 
 
+def _addressed(said: SignalAsk, app: App, cluster: Any) -> SignalAsk:
+    """A rank knows only the job and the restart that Slurm tells it: the attempt that those mean."""
+    named = _RUN_OF_JOB.fullmatch(said.attempt_id or "")
+    if named is None:
+        return said
+    with app.journal.view:
+        state = app.journal.state
+        known = None if said.attempt_id in state.attempts else state.attempt_of_job(cluster, named[1], int(named[2]))
+    return said if known is None else said.model_copy(update={"attempt_id": known})
+
+
 def _signal(said: SignalAsk, cluster: Any) -> Signal:
     return Signal(
         source=said.source,
@@ -218,11 +231,19 @@ def _signal(said: SignalAsk, cluster: Any) -> Signal:
         cluster=cluster,
         observation=_observation(said),
         kind=said.kind,
+        rate=_rate(said.throughput),
     )
 
 
+def _rate(said: ThroughputSignal | None) -> float | None:
+    """Work per second, in the unit that the sender keeps to; tokens if it names both."""
+    if said is None:
+        return None
+    return said.tokens_per_s if said.tokens_per_s is not None else said.samples_per_s
+
+
 def _observation(said: SignalAsk) -> Observation | None:
-    """The kernel's type for a payload; a throughput has none and is only counted."""
+    """The kernel's type for a payload; a throughput has none: it joins the next completed step."""
     attempt, at = AttemptId(said.attempt_id or ""), said.event_time
     if said.log is not None:
         return LogLine(

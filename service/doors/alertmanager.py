@@ -18,6 +18,7 @@ FATAL_LABEL = "relight_fatal"
 MAX_ALERTS = 5_000
 Resolve = Callable[[str | None, str | None, int | None], AttemptId | None]
 _NEVER = datetime(1, 1, 1, tzinfo=UTC)
+_STREAMS = {one.value: one for one in Stream if one.is_independent}
 _WORDS = ("summary", "description", "message")
 
 
@@ -74,7 +75,7 @@ def _finding(alert: Alert, resolve: Resolve) -> Finding | None:
         job=job,
         is_fatal=is_firing and labels.get(FATAL_LABEL, "").lower() == "true",
         is_evidence=is_firing,
-        stream=Stream(labels["relight_stream"]) if labels.get("relight_stream") in Stream else Stream.DCGM,
+        stream=_STREAMS.get(labels.get("relight_stream", ""), Stream.DCGM),
     )
 
 

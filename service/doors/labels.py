@@ -22,6 +22,7 @@ CLUSTER = ("slurm_cluster_name", "k8s_cluster_name", "relight_cluster")
 FILE = ("log_file_path", "log_file_name", "filename", "file", "filepath", "path", "log_file")
 STREAM = ("relight_stream", "log_source", "stream")
 _SPEAKER = ("transport", "_transport", "syslog_identifier", "_syslog_identifier", "appname", "ident", "facility")
+_STREAMS = {one.value: one for one in Stream}
 _KERNEL_WORDS = frozenset({"kernel", "kern", "kmsg"})
 
 
@@ -68,9 +69,9 @@ def _stream(record: Record, named: NamedLog | None, *, is_of_job: bool) -> Strea
     labels = record.labels
     if "telemetry_sdk_language" in labels:
         return Stream.APPLICATION
-    said = next((labels[key] for key in STREAM if labels.get(key) in Stream), None)
+    said = next((labels[key] for key in STREAM if labels.get(key) in _STREAMS), None)
     if said is not None:
-        return Stream(said)
+        return _STREAMS[said]
     if record.journal.get("_TRANSPORT") == "kernel":
         return Stream.KERNEL
     if is_of_job:

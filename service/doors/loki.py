@@ -105,7 +105,7 @@ def _push_request() -> Any:
         for field, number, kind, of in fields:
             is_list = field in {"streams", "entries", "structured_metadata"}
             made.field.add(
-                name=field, number=number, type=kind,  # type: ignore[arg-type]
+                name=field, number=number, type=kind,
                 type_name=f".relight.loki.{of}" if of else None,
                 label=kinds.LABEL_REPEATED if is_list else kinds.LABEL_OPTIONAL,
             )  # fmt: skip

@@ -8,7 +8,16 @@ from datetime import UTC, datetime
 from typing import Any
 
 import orjson
-from pydantic import AliasChoices, AwareDatetime, BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import (
+    AliasChoices,
+    AwareDatetime,
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+)
 
 from relight.types import Stream
 from service.doors.health import Finding
@@ -54,10 +63,10 @@ class HealthEvent(BaseModel):
 
     @field_validator("action", "strategy", mode="before")
     @classmethod
-    def _by_name(cls, said: Any) -> Any:
+    def _by_name(cls, said: Any, field: ValidationInfo) -> Any:
         """Enums come by name or by number."""
         if isinstance(said, int) and not isinstance(said, bool):
-            return _ACTIONS.get(said, str(said))
+            return _ACTIONS.get(said, str(said)) if field.field_name == "action" else str(said)
         return said
 
     @field_validator("codes", mode="before")

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import re
+
 from typer.testing import CliRunner
 
 from service.cli import app
@@ -12,5 +14,6 @@ from service.demo import STORY
 def test_the_demo_reaches_every_verdict_and_an_audit_log_that_verifies() -> None:
     said = CliRunner().invoke(app, ["demo", "--no-wait"])
     assert said.exit_code == 0, said.stderr
+    assert re.search(r"stopped at step \d+, confirmed \d+\.\d s later: hang: .* rank 1\b", said.stderr)
     assert f"all {len(STORY)} verdicts are as expected" in said.stderr
     assert "the audit log verifies" in said.stderr

@@ -39,7 +39,8 @@ def test_the_figures_promised_are_there_and_carry_no_job_or_user(service: Servic
     ):  # fmt: skip
         assert f"# TYPE {name.removesuffix('_total')}" in text or f"# TYPE {name}" in text, name
     assert 'relight_decisions_total{action="restart_excluding",mode="act"} 1.0' in text
-    assert "ada" not in text and "a-1" not in text and "4711" not in text
+    said = "\n".join(one for one in text.splitlines() if "audit_head" not in one)  # a hash may spell anything
+    assert "ada" not in said and "a-1" not in said and "4711" not in said
 
 
 def test_statistics_count_by_state(service: Service) -> None:

@@ -54,6 +54,19 @@ def test_each_signal_has_its_own_result(service: Service) -> None:
     assert all(one["detail"] for one in answer["results"] if one["status"] == "failed")
 
 
+def test_a_rank_that_knows_only_its_slurm_job_and_restart_is_heard(service: Service) -> None:
+    service.put_attempt("a-1", attempt_index=0)
+    service.put_attempt("a-2", attempt_index=1)
+    answer = send(
+        service,
+        signal(1, attempt_id="slurm:4711:1", progress={"step": 7}),
+        signal(2, attempt_id="slurm:4711:2", progress={"step": 9}),
+    ).json()
+    assert [one["status"] for one in answer["results"]] == ["accepted", "failed"]
+    assert answer["results"][1]["detail"].startswith("unknown attempt"), "the client sends such items again"
+    assert service.get("/v1/attempts/a-2").json()["last_step"] == 7
+
+
 def test_sending_a_batch_again_changes_nothing(service: Service) -> None:
     service.put_attempt()
     batch = [signal(1, progress={"step": 5}), signal(2, node="n1", step_timing={"rank": 0, "step": 5, "step_s": 1})]

@@ -48,7 +48,7 @@ def test_a_route_serves_the_roles_it_grants_and_no_other(
     assert service.request(method, filled(path), headers={"Authorization": ""}).status_code == 401
     for role in Role:
         answer = service.as_(role).request(method, filled(path))
-        is_denied = answer.status_code == 403 and answer.json()["code"] == "forbidden"
+        is_denied = answer.status_code == 403 and '"forbidden' in answer.text  # or a Status that says so
         assert is_denied != (route.permission in MAY[role]), f"{role}: {answer.status_code} {answer.text}"
 
 

@@ -5,17 +5,20 @@ from __future__ import annotations
 
 import os
 import shutil
+import socket
 import tempfile
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 import httpx
 import pytest
 
-from service.bootstrap import running
-from service.config import Settings
+from service.bootstrap import open_tokens, running
+from service.config import Settings, load_settings
+from service.tokens import Role
 from tests.slurm.cluster import CannotRun, SlurmCluster, install
-from tests.slurm.proof import Proof, end
+from tests.slurm.proof import AdvisorProcess, Proof, end
 
 
 @pytest.fixture(scope="session")
@@ -51,6 +54,37 @@ def proof(cluster: SlurmCluster) -> Iterator[Proof]:
                 yield made
             for job_id in list(made._jobs):
                 made.cancel(job_id)
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="module")
+def apart(cluster: SlurmCluster) -> Iterator[Proof]:
+    """Everything in processes of its own, as sites run it: advisor, watchdog, and a controller over SSH."""
+    folder = Path(tempfile.mkdtemp(prefix="rlp-"))
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        advisor = AdvisorProcess(folder=folder, port=listener.getsockname()[1])
+    advisor.write_settings()
+    secret, _ = open_tokens(load_settings(advisor.settings).settings).issue(
+        Role.ADMIN, "proof", at=datetime.now(UTC), days=1
+    )
+    (folder / "token").write_text(secret)
+    advisor.start()
+    with httpx.Client(base_url=advisor.url, headers={"Authorization": f"Bearer {secret}"}, timeout=20) as client:
+        made = Proof(cluster=cluster, client=client, folder=folder, advisor=advisor)
+        ssh = cluster.folder / "ssh"
+        controller = made.start_controller(
+            "--ssh", f"root@127.0.0.1:{cluster.ssh_port}", "--ssh-key", str(ssh / "client"),
+            "--known-hosts", str(ssh / "known_hosts"),
+        )  # fmt: skip
+        watchdog = made.start_watchdog()
+        try:
+            yield made
+        finally:
+            for job_id in list(made._jobs):
+                made.cancel(job_id)
+            end(controller)
+            end(watchdog)
+            advisor.stop()
     shutil.rmtree(folder, ignore_errors=True)
 
 

@@ -22,16 +22,21 @@ import httpx
 from tests.slurm.cluster import SlurmCluster
 
 ROOT = Path(__file__).resolve().parents[2]
+SERVED = "from service.cli import main; main()"
 _STEP = re.compile(r"\[rank0\].* step=(\d+)/")
 
 
 @dataclass(kw_only=True)
 class Proof:
-    """One cluster, one advisor; `train` submits, the other methods look."""
+    """One cluster, one advisor; `train` submits, the other methods look.
+
+    With an `advisor` of its own process, that follows the job's files and ranks report to it themselves.
+    """
 
     cluster: SlurmCluster
     client: httpx.Client
     folder: Path
+    advisor: AdvisorProcess | None = None
     _jobs: dict[str, Path] = field(default_factory=dict)
 
     # -------------------------------------------------------------- jobs
@@ -44,7 +49,7 @@ class Proof:
         run.mkdir()
         script = run / "job.sh"
         script.write_text(
-            f"#!/bin/bash\ncd {ROOT}\n"
+            f"#!/bin/bash\ncd {ROOT}\n{self._reporting()}"
             f"exec srun --export=ALL --kill-on-bad-exit=1 -n {nodes} {sys.executable} -m examples.ddp_numpy"
             f" --run {run} --steps 100000 --checkpoint-every 10 --step-s 0.1 {flags}\n"
         )
@@ -55,6 +60,14 @@ class Proof:
         job_id = said.strip()
         self._jobs[job_id] = run
         return job_id
+
+    def _reporting(self) -> str:
+        """Ranks report their steps and heartbeats themselves where the advisor follows the log files."""
+        if self.advisor is None:
+            return ""
+        said = {"URL": self.client.base_url, "TOKEN_FILE": self.folder / "token", "HEARTBEAT_S": 0.5, "FLUSH_S": 0.3,
+                "TIMING_INTERVAL_S": 0, "STALL_S": 5}  # fmt: skip
+        return "".join(f"export RELIGHT_{name}={value}\n" for name, value in said.items())
 
     def job(self, job_id: str) -> dict[str, str]:
         text = self.cluster.client("scontrol", "-o", "show", "job", job_id)
@@ -113,6 +126,22 @@ class Proof:
         ]
         return items
 
+    def kinds(self, job_id: str, index: int = 0) -> list[str]:
+        """What is on record of an attempt in its order, without what merely came in."""
+        told = [one["kind"] for one in self.timeline(job_id, index)]
+        return [kind for kind in told if kind not in {"signal.accepted", "attempt.observed"}]
+
+    def incidents(self, job_id: str, index: int = 0) -> list[dict[str, Any]]:
+        query = {"attempt": self.attempts(job_id)[index]["id"]}
+        items: list[dict[str, Any]] = self.client.get("/v1/incidents", params=query).json()["items"]
+        return items
+
+    def anomalies(self, job_id: str, kind: str) -> list[dict[str, Any]]:
+        """The confirmed ones of a kind in a job's first run."""
+        query = {"attempt": self.attempts(job_id)[0]["id"], "kind": kind}
+        items: list[dict[str, Any]] = self.client.get("/v1/anomalies", params=query).json()["items"]
+        return [one for one in items if one["tier"] == "confirmed"]
+
     def milestones(self, job_id: str, index: int = 0) -> list[str]:
         found = [one["event"] for one in self.timeline(job_id, index) if one["kind"] == "milestone.recorded"]
         return [f"{one['step']}:{one['phase']}" for one in found]
@@ -126,9 +155,22 @@ class Proof:
             if time.monotonic() - begun > limit_s:
                 queue = self.cluster.client("squeue", "-a", "-t", "all", "-o", "%i %T %r %N %p", check=False)
                 logs = {one.name: one.read_text("utf-8")[-600:] for one in self.folder.glob("*.log")}
-                raise AssertionError(f"not within {limit_s} s: {what}\n{queue}\n{logs}")
+                known = "\n".join(map(self._known, self._jobs))
+                raise AssertionError(f"not within {limit_s} s: {what}\n{queue}\n{known}\n{logs}")
             time.sleep(0.2)
         return time.monotonic() - begun
+
+    def _known(self, job_id: str) -> str:
+        """What the advisor knows of a job, for whoever reads why a test failed."""
+        lines = []
+        for attempt in self.attempts(job_id):
+            query = {"attempt": attempt["id"]}
+            found = self.client.get("/v1/anomalies", params=query).json()["items"]
+            said = self.advice(job_id, attempt["attempt_index"])
+            told = [f"{one['kind']} {one['tier']}: {one['summary']}" for one in found]
+            advice = {name: said.get(name) for name in ("state", "action", "failure", "blocked_by")}
+            lines.append(f"job {job_id}: {attempt['state']}, step {attempt['last_step']}, {told}, {advice}")
+        return "\n".join(lines)
 
     def trains(self, job_id: str, beyond: int) -> float:
         """Completed steps, and a controller that has seen the job run."""
@@ -144,7 +186,7 @@ class Proof:
     def spawn(self, *argv: str, log: str) -> subprocess.Popen[bytes]:
         with (self.folder / f"{log}.log").open("ab") as out:
             return subprocess.Popen(
-                [sys.executable, "-c", "from service.cli import main; main()", *argv], cwd=ROOT, stdout=out, stderr=out,
+                [sys.executable, "-c", SERVED, *argv], cwd=ROOT, stdout=out, stderr=out,
                 env=self.cluster.environment,
             )  # fmt: skip
 
@@ -178,7 +220,8 @@ class Proof:
             for job_id, run in list(self._jobs.items()):
                 out = run / "job.out"
                 attempts = self.attempts(job_id) if out.exists() else []
-                lines = out.read_text("utf-8", errors="replace").splitlines()[sent.get(job_id, 0) :] if attempts else []
+                whole = out.read_text("utf-8", errors="replace").rpartition("\n")[0] if attempts else ""
+                lines = whole.splitlines()[sent.get(job_id, 0) :]
                 if not lines:
                     continue
                 first = sent.get(job_id, 0) + 1
@@ -190,6 +233,58 @@ class Proof:
                 headers = {"Content-Type": "application/x-ndjson"}
                 if self.client.post("/v1/logs/ndjson", content=body.encode(), headers=headers).is_success:
                     sent[job_id] = first - 1 + len(lines)
+
+
+@dataclass(kw_only=True)
+class AdvisorProcess:
+    """`relight serve` as a process of its own, on a port that it keeps over a restart."""
+
+    folder: Path
+    port: int
+    process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def settings(self) -> Path:
+        return self.folder / "advisor.toml"
+
+    def write_settings(self) -> None:
+        """Act mode; logs are followed where they are written; hangs are judged in a fifth of the usual time."""
+        here = self.folder
+        self.settings.write_text(
+            f'[server]\nport = {self.port}\n[auth]\ntokens_file = "{here}/tokens.json"\n'
+            f'[audit]\npath = "{here}/audit.duckdb"\n[recommend]\nmode = "act"\n'
+            f'[follow]\nroots = ["{here}"]\npoll_every_s = 0.3\n[plugins.options.hang]\npatience = 0.2\n'
+        )
+
+    def start(self) -> None:
+        """Errors: AssertionError if it does not answer within half a minute."""
+        with (self.folder / "advisor.log").open("ab") as out:
+            self.process = subprocess.Popen(
+                [sys.executable, "-c", SERVED, "serve", "--config", str(self.settings)], cwd=ROOT, stdout=out, stderr=out
+            )
+        until = time.monotonic() + 30
+        while not self._answers():
+            said = (self.folder / "advisor.log").read_text()[-600:]
+            assert time.monotonic() < until and self.process.poll() is None, said
+            time.sleep(0.1)
+
+    def _answers(self) -> bool:
+        try:
+            return httpx.get(f"{self.url}/readyz", timeout=5).status_code < 600
+        except httpx.HTTPError:
+            return False
+
+    def kill(self) -> None:
+        assert self.process is not None
+        end(self.process, signal.SIGKILL)
+
+    def stop(self) -> None:
+        if self.process is not None:
+            end(self.process)
 
 
 def end(process: subprocess.Popen[bytes], how: signal.Signals = signal.SIGTERM) -> None:
