@@ -21,6 +21,7 @@ WARM_UP_LIMIT_S = 1800.0
 WARM_UP_SUSPECT_S = 300.0
 TALKING_LIMIT_S = 1800.0
 OWN_GAP_S = 60.0
+_OWN_GAP_AT_LEAST_S = 5.0  # of our own clock: a busy machine ticks late, however small the patience
 _SAME_BATCH_S = 1e-3
 _UNNAMED_SLACK = 3
 _COMPILE_GAPS = 3
@@ -212,7 +213,8 @@ class Watch:
     def tick(self, now: datetime) -> None:
         """Let time pass; where we were away ourselves, the silence was ours."""
         at = self._advanced(now)
-        was_away = self._ticked is not None and at - self._ticked > OWN_GAP_S
+        own_gap = max(OWN_GAP_S, _OWN_GAP_AT_LEAST_S / self._patience)
+        was_away = self._ticked is not None and at - self._ticked > own_gap
         self._ticked = at
         if self.is_held or was_away:
             self._hold(at)

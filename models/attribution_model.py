@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import io
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -112,14 +112,17 @@ class AttributionModel:
         self._hashed_words, self._hashed_facts = _hashers(settings)
 
     @classmethod
-    def fit(cls, examples: Sequence[Example], settings: AttributionSettings | None = None) -> AttributionModel:
+    def fit(
+        cls, examples: Sequence[Example], settings: AttributionSettings | None = None, counted: Any = None
+    ) -> AttributionModel:
+        """Learn the examples; `counted` are their rows of `hashed_words`, if they are at hand."""
         chosen = settings or AttributionSettings()
         cases = [number for number, one in enumerate(examples) if one.is_case]
         classes = [one.failure_class for one in examples] + [examples[i].failure_class for i in cases]
         if len(set(classes)) < 2:
             raise ValueError(f"need examples of at least two classes, got {sorted(set(classes))}")
-        words, facts = _hashers(chosen)
-        counted = words.transform([one.features.words for one in examples])
+        facts = _hashers(chosen)[1]
+        counted = hashed_words(examples, chosen) if counted is None else counted
         weights = TfidfTransformer(sublinear_tf=True).fit(counted)
         weighed = weights.transform(counted)
         features = [one.features for one in examples] + [examples[i].features.without_claims() for i in cases]
@@ -133,36 +136,31 @@ class AttributionModel:
         parts = {"words": weights, "classes": regression, "likeness": sparse.csr_matrix(weighed, dtype=np.float32)}
         return cls(chosen, {**parts, "failures": [one.failure for one in examples]})
 
-    def class_probabilities(self, asked: Sequence[LogFeatures]) -> tuple[list[str], Any]:
-        """The classes in order, and a row of probabilities for each attempt."""
-        words = self._weighed(asked)
+    def hints(self, asked: Sequence[LogFeatures], *, threshold: float = 1.01, model: str = NAME) -> list[Hint]:
+        """A hint for each attempt; `threshold` is the confidence from which on it counts as confident."""
+        if not asked:
+            return []
+        words = self._parts["words"].transform(self._hashed_words.transform([f.words for f in asked]))
         regression = self._parts["classes"]
-        rows = regression.predict_proba(_inputs(words, self._hashed_facts, asked, self.settings))
-        return [str(name) for name in regression.classes_], rows
+        rows = regression.predict_proba(_inputs(words, self._hashed_facts, asked, self.settings)).tolist()
+        alike = (words @ self._parts["likeness"].T).toarray().tolist()
+        out = []
+        for row, cosines in zip(rows, alike, strict=True):
+            classes = _ranked(zip(map(str, regression.classes_), row, strict=True))
+            out.append(
+                Hint(
+                    model=model,
+                    failure_class=classes[0][0],
+                    confidence=classes[0][1],
+                    is_confident=classes[0][1] >= threshold,
+                    classes=classes,
+                    failures=_ranked(zip(self._parts["failures"], cosines, strict=True)),
+                )
+            )
+        return out
 
-    def ranked_failures(self, asked: LogFeatures, most: int = _RANKED) -> list[tuple[str, float]]:
-        """The failures whose examples are most like these words, the likest first."""
-        alike = (self._parts["likeness"] @ self._weighed([asked]).T).toarray().ravel()
-        best: dict[str, float] = {}
-        for failure, cosine in zip(self._parts["failures"], alike.tolist(), strict=True):
-            if cosine > best.get(failure, 0.0):
-                best[failure] = cosine
-        return sorted(best.items(), key=lambda pair: (-pair[1], pair[0]))[:most]
-
-    def hint(self, asked: LogFeatures, *, threshold: float = 1.0, model: str = NAME) -> Hint:
-        names, rows = self.class_probabilities([asked])
-        ranked = sorted(zip(names, rows[0].tolist(), strict=True), key=lambda pair: (-pair[1], pair[0]))
-        return Hint(
-            model=model,
-            failure_class=ranked[0][0],
-            confidence=ranked[0][1],
-            is_confident=ranked[0][1] >= threshold,
-            classes=tuple(ranked[:_RANKED]),
-            failures=tuple(self.ranked_failures(asked)),
-        )
-
-    def _weighed(self, asked: Sequence[LogFeatures]) -> Any:
-        return self._parts["words"].transform(self._hashed_words.transform([f.words for f in asked]))
+    def hint(self, asked: LogFeatures, *, threshold: float = 1.01, model: str = NAME) -> Hint:
+        return self.hints([asked], threshold=threshold, model=model)[0]
 
     # -------------------------------------------------------------- bytes
 
@@ -218,6 +216,20 @@ def libraries() -> dict[str, str]:
         "scikit-learn": str(sklearn.__version__),
         "scipy": str(scipy.__version__),
     }
+
+
+def _ranked(scored: Iterable[tuple[str, float]]) -> tuple[tuple[str, float], ...]:
+    """The names with the highest scores, each once, with its best one."""
+    best: dict[str, float] = {}
+    for name, score in scored:
+        if score > best.get(name, 0.0):
+            best[name] = score
+    return tuple(sorted(best.items(), key=lambda pair: (-pair[1], pair[0]))[:_RANKED])
+
+
+def hashed_words(examples: Sequence[Example], settings: AttributionSettings) -> Any:
+    """The counted n-grams of each example, a row each: the dear part of `fit`, and the same in every fold."""
+    return _hashers(settings)[0].transform([one.features.words for one in examples])
 
 
 def _hashers(settings: AttributionSettings) -> tuple[Any, Any]:

@@ -5,14 +5,14 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from sklearn.metrics import precision_recall_fscore_support
 from sklearn.model_selection import GroupKFold
 
-from models.attribution_model import AttributionModel, AttributionSettings, Example
+from models.attribution_model import AttributionModel, AttributionSettings, Example, hashed_words
 from relight.jsonform import canonical_json, encode
 
 ALIKE = 0.8
@@ -61,20 +61,22 @@ def evaluate(
     Without claims, the asked cases look as if no signature knew them.
     Errors: ValueError for fewer groups than two.
     """
-    cases = [one for one in examples if one.is_case]
-    lines = [(one, _words(one.features.words)) for one in examples if not one.is_case]
+    chosen = settings or AttributionSettings()
+    ordered = sorted(examples, key=lambda one: (not one.is_case, one.name))
+    cases = [one for one in ordered if one.is_case]
+    lines = [(i, one, _words(one.features.words)) for i, one in enumerate(ordered) if not one.is_case]
     groups = group_cases(cases, by_family=by_family)
     kinds = len(set(groups))
     if kinds < 2:
         raise ValueError(f"need at least two groups of cases, got {kinds}; add cases of other families")
+    counted = hashed_words(ordered, chosen)
     guesses: list[Guess] = []
     for fold, (learnt, asked) in enumerate(GroupKFold(min(folds, kinds)).split(cases, groups=groups)):
         questions = [cases[i] for i in asked]
         secret = {one.failure for one in questions} if without_failure else set()
-        kept = [one for one in _without_leaks(lines, questions) if one.failure not in secret]
-        model = AttributionModel.fit([*(cases[i] for i in learnt), *kept], settings)
-        said = guesses_of(model, questions, with_claims=with_claims)
-        guesses += [replace(one, fold=fold) for one in said]
+        rows = [*learnt.tolist(), *_without_leaks(lines, questions, secret)]
+        model = AttributionModel.fit([ordered[i] for i in rows], chosen, counted[rows])
+        guesses += [replace(one, fold=fold) for one in guesses_of(model, questions, with_claims=with_claims)]
     threshold = confident_from(guesses)
     metrics = metrics_of(guesses, threshold)
     metrics.update(_confidence_elsewhere(guesses))
@@ -84,22 +86,17 @@ def evaluate(
 
 def guesses_of(model: AttributionModel, cases: Sequence[Example], *, with_claims: bool = False) -> list[Guess]:
     """What a model says of labelled cases."""
-    if not cases:
-        return []
     asked = [one.features if with_claims else one.features.without_claims() for one in cases]
-    names, rows = model.class_probabilities(asked)
     out = []
-    for one, features, row in zip(cases, asked, rows, strict=True):
-        ranked = sorted(zip(names, row.tolist(), strict=True), key=lambda pair: (-pair[1], pair[0]))
-        order = [name for name, _ in ranked]
-        failures = [name for name, _ in model.ranked_failures(features, 3)]
+    for one, hint in zip(cases, model.hints(asked), strict=True):
+        classes, failures = [name for name, _ in hint.classes], [name for name, _ in hint.failures]
         out.append(
             Guess(
                 case=one.name,
                 truth=one.failure_class,
-                guess=order[0],
-                confidence=ranked[0][1],
-                truth_rank=order.index(one.failure_class) + 1 if one.failure_class in order else None,
+                guess=hint.failure_class,
+                confidence=hint.confidence,
+                truth_rank=classes.index(one.failure_class) + 1 if one.failure_class in classes else None,
                 failure_rank=failures.index(one.failure) + 1 if one.failure in failures else None,
             )
         )
@@ -128,12 +125,18 @@ def group_cases(cases: Sequence[Example], *, by_family: bool = True) -> list[int
 
 
 def confident_from(guesses: Sequence[Guess], precision: float = WANTED_PRECISION) -> float:
-    """The lowest confidence from which on the guesses were right often enough; above 1 if there is none."""
+    """The lowest confidence down to which the guesses were right often enough all the way; above 1 if there is none.
+
+    Stopping at the first cut that fails, and not at the last that holds, spares it a lucky stretch further down.
+    """
     best, right = 1.01, 0
     for count, one in enumerate(sorted(guesses, key=lambda g: -g.confidence), 1):
         right += one.guess == one.truth
-        if count >= min(_FEWEST, len(guesses)) and right / count >= precision:
-            best = one.confidence
+        if count < min(_FEWEST, len(guesses)):
+            continue
+        if right / count < precision:
+            break
+        best = one.confidence
     return best
 
 
@@ -182,7 +185,7 @@ def metrics_of(guesses: Sequence[Guess], threshold: float) -> dict[str, Any]:
         "macro_f1": round(float(f1.mean()), 3),
         "majority_accuracy": _ratio(commonest, total),
         "failure_top1": _ratio(sum(g.failure_rank == 1 for g in guesses), total),
-        "failure_top3": _ratio(sum(g.failure_rank is not None for g in guesses), total),
+        "failure_top3": _ratio(sum(g.failure_rank is not None and g.failure_rank <= 3 for g in guesses), total),
         "at_threshold": sureness(guesses, threshold),
         "classes": {
             label: {"precision": round(float(p), 3), "recall": round(float(r), 3), "cases": int(n)}
@@ -191,17 +194,20 @@ def metrics_of(guesses: Sequence[Guess], threshold: float) -> dict[str, Any]:
     }
 
 
-def _without_leaks(lines: Sequence[tuple[Example, frozenset[str]]], asked: Sequence[Example]) -> list[Example]:
+def _without_leaks(
+    lines: Sequence[tuple[int, Example, frozenset[str]]], asked: Sequence[Example], secret: Collection[str]
+) -> list[int]:
+    """The rows of the lines that may be learnt: none like a line of an asked case, none of a secret failure."""
     by_word: dict[str, set[int]] = defaultdict(set)
     spoken = [_words(line) for one in asked for line in one.features.words.split("\n")]
     for number, words in enumerate(spoken):
         for word in words:
             by_word[word].add(number)
     kept = []
-    for one, words in lines:
+    for row, one, words in lines:
         near = {number for word in words for number in by_word.get(word, ())}
-        if not any(_overlap(words, spoken[number]) > LEAKS for number in near):
-            kept.append(one)
+        if one.failure not in secret and not any(_overlap(words, spoken[number]) > LEAKS for number in near):
+            kept.append(row)
     return kept
 
 

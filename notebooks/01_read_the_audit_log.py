@@ -15,7 +15,7 @@ from pathlib import Path
 import pandas as pd
 
 from relight.chain import GENESIS, Record, draft
-from relight.events import AnomalyDetected, AttributionMade, FeedbackGiven
+from relight.events import AnomalyDetected, AttributionMade, FeedbackGiven, FeedbackVerdict
 from relight.types import (
     Anomaly,
     AnomalyKind,
@@ -23,7 +23,6 @@ from relight.types import (
     EvidenceStatus,
     FailureClass,
     FailureName,
-    FeedbackVerdict,
     RecommendationId,
 )
 

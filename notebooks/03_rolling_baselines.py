@@ -79,7 +79,7 @@ for noise in (0.004, 0.05):
             for seed in range(5):
                 told = told_at(make(), step_times(slowdown, noise, seed))
                 early += sum(step < ONSET for step in told)
-                delays += [next(step - ONSET for step in told if step >= ONSET)] if max(told, default=0) >= ONSET else []
+                delays += [step - ONSET for step in told if step >= ONSET][:1]
             middle = sorted(delays)[len(delays) // 2] if delays else None
             rows.append({"noise": noise, "slowdown": slowdown, "model": name,
                          "delay": middle, "noticed of 5": len(delays), "for nothing": early})  # fmt: skip

@@ -121,7 +121,8 @@ def taken_in(settings: Settings) -> dict[str, int]:
 
 def test_nothing_of_the_job_stays_behind(folder: Path) -> None:
     with live_job(folder / "run", "live", None, STEPS) as job:
-        until(lambda: (folder / "run" / "pids" / "rank2.json").exists() or None, "all ranks")
+        files = [folder / "run" / "pids" / f"rank{rank}.json" for rank in range(WORLD)]
+        until(lambda: all(file.exists() for file in files) or None, "all ranks")
         pids = [job.pid(rank) for rank in range(WORLD)]
         job.signalled(1, signal.SIGSTOP)
     assert [pid for pid in pids if Path(f"/proc/{pid}").exists()] == []

@@ -101,6 +101,14 @@ class Proof:
     def cancel(self, job_id: str) -> None:
         self.cluster.client("scancel", job_id, check=False)
 
+    def cancel_all(self, *, but: str) -> None:
+        """Cancel every other job and wait until Slurm is done with it."""
+        others = [job_id for job_id in self._jobs if job_id != but]
+        for job_id in others:
+            self.cancel(job_id)
+        running = ("squeue", "-h", "-o", "%i", "-t", "R,CG,PD")
+        self.until(lambda: not set(others) & set(self.cluster.client(*running).split()), 40, "nothing else runs")
+
     # -------------------------------------------------------------- the advisor
 
     def attempts(self, job_id: str) -> list[dict[str, Any]]:

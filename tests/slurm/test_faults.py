@@ -23,12 +23,13 @@ def limited(apart: Proof) -> Iterator[str]:
     """A job of one minute, begun first and looked at last: Slurm counts in minutes."""
     job_id = apart.train("limited", nodes=1, submit=("--time=1", "--nodelist=node4"))
     yield job_id
-    apart.cancel(job_id)
 
 
 @pytest.fixture(autouse=True)
-def _begun(limited: str) -> None:
-    """Every test of this file runs beside that job."""
+def _alone_but_for_that(apart: Proof, limited: str) -> Iterator[None]:
+    """No test leaves a job to the next one."""
+    yield
+    apart.cancel_all(but=limited)
 
 
 def in_order(kinds: list[str], *wanted: str) -> bool:
@@ -79,7 +80,6 @@ def test_a_stopped_rank_is_found_by_its_silence_and_the_job_restarted(apart: Pro
     assert found["rank"] == 1, "its heartbeat stopped, that of the one that waits went on"
     assert apart.milestones(job_id) == RESTARTED
     assert apart.job(job_id)["ExcNodeList"] == "(null)", "a rank that stands still accuses no node"
-    apart.cancel(job_id)
 
 
 def test_a_slow_rank_is_watched_and_not_acted_on_until_it_hangs(apart: Proof) -> None:
@@ -98,7 +98,6 @@ def test_a_slow_rank_is_watched_and_not_acted_on_until_it_hangs(apart: Proof) ->
     hang(apart, job_id, apart.nodes(job_id)[1])
     went_on(apart, job_id, before)
     assert set(apart.incidents(job_id)[0]["anomalies"]) >= {"hang"}
-    apart.cancel(job_id)
 
 
 def test_an_advisor_killed_at_each_step_of_a_recovery_forgets_nothing(apart: Proof) -> None:
@@ -125,7 +124,6 @@ def test_an_advisor_killed_at_each_step_of_a_recovery_forgets_nothing(apart: Pro
     assert done == RESTARTED, "what the controller did and what is on record are the same"
     verified = apart.client.post("/v1/audit/verify", json={}).json()
     assert verified["is_sound"], verified
-    apart.cancel(job_id)
 
 
 def test_a_full_disk_is_named_and_tried_once_more(apart: Proof) -> None:
@@ -138,7 +136,6 @@ def test_a_full_disk_is_named_and_tried_once_more(apart: Proof) -> None:
     went_on(apart, job_id, before)
     assert apart.advice(job_id)["failure"] == "disk_full"
     assert apart.milestones(job_id) == RESTARTED
-    apart.cancel(job_id)
 
 
 def test_a_node_whose_slurmd_alone_died_is_left_out_of_the_next_run(apart: Proof) -> None:
@@ -156,8 +153,7 @@ def test_a_node_whose_slurmd_alone_died_is_left_out_of_the_next_run(apart: Proof
         assert apart.advice(job_id)["action"] == "restart_excluding"
         assert "set_exclusions:done" in apart.milestones(job_id)
     finally:
-        apart.cancel(job_id)
-        apart.cluster.heal(victim)
+            apart.cluster.heal(victim)
 
 
 def test_a_preempted_job_is_left_to_slurm(apart: Proof) -> None:
@@ -182,16 +178,18 @@ def test_a_preempted_job_is_left_to_slurm(apart: Proof) -> None:
     assert (job["Restarts"], job["ExcNodeList"]) == ("1", "(null)")
     assert [apart.milestones(job_id, run) for run in (0, 1)] == [[], []]
     assert apart.advice(job_id).get("action", "continue") == "continue"
-    apart.cancel(job_id)
 
 
 def test_a_job_at_its_time_limit_goes_on_as_the_next_link_of_its_chain(apart: Proof, limited: str) -> None:
     apart.until(lambda: apart.attempts(limited)[0]["state"] == "TIMED_OUT", 120, "Slurm ends it at its limit")
+    apart.until(lambda: apart.state(limited) == "CONVERGED", 60, "the next link is queued")
+    ended, following = apart.attempts(limited)[:2]
+    apart.trains(limited, ended["last_step"] + 5)
     advice = apart.advice(limited)
     assert (advice["action"], advice["failure"], advice["exclusions"]) == ("restart", "time_limit", [])
-    before = apart.step(limited)
-    went_on(apart, limited, before)
     assert apart.milestones(limited) == RESTARTED
+    assert (following["attempt_index"], apart.job(limited)["ExcNodeList"]) == (1, "(null)")
+    assert not any("stop" == apart.advice(limited, one["attempt_index"]).get("action") for one in apart.attempts(limited))
 
 
 def test_nothing_was_done_but_by_the_controller_over_ssh(apart: Proof) -> None:
