@@ -28,6 +28,7 @@ from relight.types import (
     NodeName,
     Rank,
     SchedulerState,
+    SignatureId,
     Stream,
     Taxonomy,
 )
@@ -38,6 +39,8 @@ HEAD_LINES = 200
 TAIL_LINES = 2_000
 CONTEXT_LINES = 60
 MAX_KEPT_LINES = 20_000
+_EXIT_REPORT = SignatureId("pytorch.exit_report")
+_REPORTED_HOST = re.compile(rb"\bhost\s+: ([\w.-]+)\s*$")
 _LOOK_LINES = 100
 _MAX_SESSION_LINES = 2_000
 _PROMPT = re.compile(rb"^\[?[a-z_][\w-]*@([A-Za-z0-9][\w.-]*)(?::| )[^\s\]]*\]?[#$] ")
@@ -117,12 +120,27 @@ def _facts(
     own = {r.log.rank: r.log.node for r in read if r.log.rank is not None}
     known = {rank: node for rank, node in own.items() if node is not None}
     return AttemptFacts(
-        rank_to_node={**known, **rank_to_node},
+        rank_to_node={**_reported_places(read), **known, **rank_to_node},
         logged_ranks=frozenset(own),
         last_step=max((r.last_step for r in read if r.last_step is not None), default=None),
         is_completed=any(r.is_completed for r in read),
         scheduler=scheduler,
     )
+
+
+def _reported_places(read: Sequence[LogEvidence]) -> dict[Rank, NodeName]:
+    """Where ranks ran, by the report of torchrun's agents: it prints a host and, on the next line, its rank."""
+    places: dict[Rank, NodeName] = {}
+    for number, one in enumerate(read):
+        for e in one.evidence:
+            before = e.order - number * _FILE_STRIDE - 1
+            rank = e.captures.get("rank")
+            if e.signature != _EXIT_REPORT or not isinstance(rank, int) or before < 0:
+                continue
+            host = _REPORTED_HOST.search(one.log.lines[before])
+            if host is not None:
+                places.setdefault(Rank(rank), NodeName(host[1].decode()))
+    return places
 
 
 @dataclass(slots=True)

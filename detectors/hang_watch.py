@@ -214,7 +214,8 @@ class Watch:
         """Let time pass; where we were away ourselves, the silence was ours."""
         at = self._advanced(now)
         own_gap = max(OWN_GAP_S, _OWN_GAP_AT_LEAST_S / self._patience)
-        was_away = self._ticked is not None and at - self._ticked > own_gap
+        before = self._ticked if self._ticked is not None else self._began
+        was_away = before is not None and at - before > own_gap
         self._ticked = at
         if self.is_held or was_away:
             self._hold(at)

@@ -191,7 +191,9 @@ def _epoch(found: re.Match[str], seen: Prefix, _: int | None) -> Prefix:
     )
 
 
-_HOST = r"[A-Za-z0-9](?:[\w.-]*[\w])?"
+# The word of a level is no host, whatever the logger's format puts where.
+_LEVEL = r"(?i:trace|debug|info|notice|warn(?:ing)?|error|severe|fatal|critical)"
+_HOST = r"(?!" + _LEVEL + r"(?![\w.-]))[A-Za-z0-9](?:[\w.-]*[\w])?"
 _ISO = r"\d{4}[-/]\d\d[-/]\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:\s?Z|\s?[+-]\d\d:?\d\d)?"
 _DEVICES = r"(?:nvidia-|nvme|mlx|eth|enp|ens|ib\d|sd[a-z]\d|md\d|dm-|GPU|gpu\d|cuda|rank\d|python\d|step\d|epoch\d|v\d|Xid|NVRM|bond\d|loop\d)"
 _WORDS = r"(?:DEBUG|INFO|WARNING|WARN|ERROR|FATAL|CRITICAL)"

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from relight.culprits import VICTIMS_REPORT, culprit_ranks, nodes_of, suspects_of
+from relight.culprits import VICTIMS_REPORT, culprit_ranks, is_of_one_node, nodes_of, suspects_of
 from relight.refine import refined
 from relight.types import (
     CAUSE_NOT_IN_LOG,
@@ -57,6 +57,13 @@ _SIGTERM = FailureName("external_sigterm")
 _KILLED = FailureName("killed_unconfirmed")
 # What the others print once a worker is gone; also the natural echo of a launcher that was told to end.
 _ECHOES = frozenset(map(FailureName, ("remote_peer_exited", "rendezvous_lost")))
+_NO_PLACE = frozenset(map(FailureName, ("insufficient_gpu_capacity", "pod_evicted_by_taint")))
+_LOSES_PLACES = frozenset(map(FailureName, (
+    "node_not_responding", "node_failure", "gpu_fell_off_bus", "gpu_missing", "node_disk_pressure",
+    "node_memory_pressure",
+)))  # fmt: skip
+# What looks like the program's fault, but is the node's where all others got by: a mount, an image, a file.
+_LOCAL_DOUBT = frozenset(map(FailureName, ("input_missing", "python_exception")))
 _SYMPTOM_PENALTY = 8
 _LAST_RESORT_DEPTH = 90
 _CONSEQUENCE_DEPTH = 30
@@ -115,10 +122,13 @@ def attribute(evidence: Sequence[Evidence], taxonomy: Taxonomy, facts: AttemptFa
     winner = verdict.root or winner
     suspects = suspects_of(winner, claims, facts.rank_to_node)
     ranks = culprit_ranks(verdict.failure, winner, claims, facts.rank_to_node, facts.logged_ranks)
+    status = _status(winner, claims, bool(backing))
+    if verdict.failure in _LOCAL_DOUBT and is_of_one_node(ranks, facts.rank_to_node, ordered):
+        status = EvidenceStatus.HYPOTHESIS
     return Attribution(
         failure=verdict.failure,
         failure_class=failure.failure_class,
-        evidence_status=_status(winner, claims, bool(backing)),
+        evidence_status=status,
         root=winner,
         ranks=ranks,
         rank_nodes=nodes_of(ranks, facts.rank_to_node),
@@ -163,7 +173,7 @@ def _standing(
             losers.append(_lost(e, f"signature is {e.maturity}: recorded, never decides"))
         elif excuse is not None:
             losers.append(_lost(e, f"harmless here: {excuse.title}"))
-        elif e.is_survived and e.failure not in STOP_ORDERS:
+        elif (e.is_survived or _is_weathered(e, ordered)) and e.failure not in STOP_ORDERS:
             losers.append(_lost(e, "training went on after it"))
         elif e.failure == _EXIT_CRASH and not facts.is_completed:
             losers.append(_lost(e, "an abort on the way out, and no line says that the run was done"))
@@ -184,6 +194,14 @@ def _excuses(benign: Evidence, e: Evidence) -> bool:
     if benign.where.file != e.where.file:
         return False
     return not benign.excuses_earlier_only or benign.last_order > max(e.order, e.last_order)
+
+
+def _is_weathered(e: Evidence, ordered: Sequence[Evidence]) -> bool:
+    """A node's hint of what the job itself reports and trained on after, each time that it reports it."""
+    if e.role is not Role.SYMPTOM or e.stream not in _DEVICE_STREAMS:
+        return False
+    told = [o for o in ordered if o.failure == e.failure and o.stream is Stream.APPLICATION]
+    return bool(told) and all(o.is_survived for o in told)
 
 
 def _is_echo(e: Evidence, taxonomy: Taxonomy) -> bool:
@@ -225,6 +243,8 @@ def _depth(e: Evidence, claims: Iterable[Evidence], taxonomy: Taxonomy) -> float
         return _LAST_RESORT_DEPTH
     if e.failure in _ANSWERS and _answers_a_claim(e, claims):
         return _LAST_RESORT_DEPTH
+    if e.failure in _NO_PLACE and any(c.failure in _LOSES_PLACES for c in claims):
+        return _LAST_RESORT_DEPTH  # the node that the pod ran on has gone
     if e.role is Role.SYMPTOM and e.failure not in STOP_ORDERS and e.stream not in _DEVICE_STREAMS:
         return depth + _SYMPTOM_PENALTY
     return depth
@@ -237,7 +257,7 @@ def _answers_a_claim(e: Evidence, claims: Iterable[Evidence]) -> bool:
     return any(
         c.failure not in STOP_ORDERS
         and (
-            any(_precedes(c, o) for o in orders)
+            (any(_precedes(c, o) for o in orders) and not any(_precedes(o, c) for o in orders))
             or (e.failure == _SIGTERM and c.failure not in _ECHOES and not any(_precedes(o, c) for o in orders))
         )
         for c in claims

@@ -30,6 +30,9 @@ _KILLS_WORKERS = frozenset(map(FailureName, ("host_oom_killed", "host_oom_other_
 # A value that the next all-reduce hands to everybody: once several ranks show it, none can be told from it.
 _SPREADS = frozenset({FailureName("nan_gradient")})
 _MAX_NODES = 64
+_SEVERAL = 4
+_NODE_RANKS = 8
+_ENDED_BY_OTHERS = frozenset({"Terminated", "Killed"})
 
 
 def culprit_ranks(
@@ -62,6 +65,23 @@ def nodes_of(ranks: Sequence[Rank], rank_to_node: Mapping[Rank, NodeName]) -> tu
     if not ranks or len(ranks) * 2 > len(rank_to_node):
         return ()
     return tuple(dict.fromkeys(rank_to_node[r] for r in ranks if r in rank_to_node))
+
+
+def is_of_one_node(ranks: Sequence[Rank], rank_to_node: Mapping[Rank, NodeName], evidence: Sequence[Evidence]) -> bool:
+    """Whether several ranks failed, all of one node, though others ran: then the node may differ, not the program.
+
+    Without places it takes most of an aligned block of eight, and a report of tasks that were ended elsewhere.
+    """
+    if len(ranks) < _SEVERAL:
+        return False
+    if all(r in rank_to_node for r in ranks) and len(set(rank_to_node.values())) > 1:
+        return len({rank_to_node[r] for r in ranks}) == 1
+    ended = {
+        str(e.captures["node"])
+        for e in evidence
+        if "tasks" in e.captures and e.captures.get("reason") in _ENDED_BY_OTHERS
+    }
+    return len({r // _NODE_RANKS for r in ranks}) == 1 and len(ended) > 1
 
 
 _DIGITS = re.compile(r"\d+")

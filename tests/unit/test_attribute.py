@@ -39,6 +39,11 @@ DEPTHS = {
     "remote_peer_exited": (FailureClass.UNKNOWN, 70),
     "ib_port_error": (FailureClass.NETWORK, 30),
     "cause_not_in_log": (FailureClass.UNKNOWN, 80),
+    "node_not_responding": (FailureClass.UNKNOWN, 30),
+    "insufficient_gpu_capacity": (FailureClass.USER_OR_SCHEDULER, 20),
+    "pod_evicted_by_taint": (FailureClass.USER_OR_SCHEDULER, 20),
+    "input_missing": (FailureClass.STORAGE, 40),
+    "gpu_channel_teardown": (FailureClass.UNKNOWN, 60),
     "none": (FailureClass.BENIGN, 99),
 }
 TAXONOMY = {
@@ -124,9 +129,7 @@ def test_what_comes_after_an_order_to_end_is_how_the_program_died() -> None:
 
 
 def test_a_person_who_cancels_a_broken_job_is_not_its_cause() -> None:
-    said = verdict(
-        claim("nccl_collective_timeout", 1, Role.SYMPTOM), claim("user_cancelled", 2, Role.SYMPTOM)
-    )
+    said = verdict(claim("nccl_collective_timeout", 1, Role.SYMPTOM), claim("user_cancelled", 2, Role.SYMPTOM))
     assert said.failure == "nccl_collective_timeout"
 
 
@@ -136,9 +139,7 @@ def test_the_time_limit_stands_even_though_something_was_reported_before() -> No
 
 def test_a_steps_cancel_yields_to_any_other_claim() -> None:
     step = claim("user_cancelled", 1, Role.SYMPTOM, signature=SignatureId("slurm.step_cancelled"), file="a")
-    assert (
-        verdict(step, claim("killed_unconfirmed", 2, Role.SYMPTOM, file="b")).failure == "killed_unconfirmed"
-    )
+    assert verdict(step, claim("killed_unconfirmed", 2, Role.SYMPTOM, file="b")).failure == "killed_unconfirmed"
 
 
 def test_kills_after_the_scheduler_began_to_end_the_step_accuse_nobody() -> None:
@@ -165,24 +166,16 @@ def test_kills_after_the_scheduler_began_to_end_the_step_accuse_nobody() -> None
 
 def test_ranks_waiting_in_different_collectives_have_parted_ways() -> None:
     said = verdict(
-        claim(
-            "nccl_collective_timeout", 1, Role.SYMPTOM, rank=Rank(0), captures={"op": "BROADCAST", "seq": 90}
-        ),
-        claim(
-            "nccl_collective_timeout", 2, Role.SYMPTOM, rank=Rank(1), captures={"op": "ALLGATHER", "seq": 92}
-        ),
+        claim("nccl_collective_timeout", 1, Role.SYMPTOM, rank=Rank(0), captures={"op": "BROADCAST", "seq": 90}),
+        claim("nccl_collective_timeout", 2, Role.SYMPTOM, rank=Rank(1), captures={"op": "ALLGATHER", "seq": 92}),
     )
     assert said.failure == "collective_desync"
 
 
 def test_different_collectives_in_different_groups_are_no_desync() -> None:
     said = verdict(
-        claim(
-            "nccl_collective_timeout", 1, Role.SYMPTOM, rank=Rank(0), captures={"op": "BROADCAST", "seq": 90}
-        ),
-        claim(
-            "nccl_collective_timeout", 2, Role.SYMPTOM, rank=Rank(1), captures={"op": "ALLGATHER", "seq": 92}
-        ),
+        claim("nccl_collective_timeout", 1, Role.SYMPTOM, rank=Rank(0), captures={"op": "BROADCAST", "seq": 90}),
+        claim("nccl_collective_timeout", 2, Role.SYMPTOM, rank=Rank(1), captures={"op": "ALLGATHER", "seq": 92}),
         claim("cause_not_in_log", 3, Role.TEARDOWN, captures={"group": "11"}),
         claim("cause_not_in_log", 4, Role.TEARDOWN, captures={"group": "12"}),
     )
@@ -203,8 +196,7 @@ def test_the_rank_that_never_complains_is_the_one_the_others_wait_for() -> None:
     ranks = frozenset(map(Rank, range(4)))
     nodes = {Rank(r): NodeName(f"n{r}") for r in range(4)}
     waiting = [
-        claim("nccl_collective_timeout", 10 + r, Role.SYMPTOM, rank=Rank(r), captures={"seq": 70})
-        for r in (0, 1, 3)
+        claim("nccl_collective_timeout", 10 + r, Role.SYMPTOM, rank=Rank(r), captures={"seq": 70}) for r in (0, 1, 3)
     ]
     said = verdict(*waiting, logged_ranks=ranks, rank_to_node=nodes)
     assert said.ranks == (2,)
@@ -234,12 +226,8 @@ def test_two_port_errors_on_one_host_exclude_it() -> None:
 
 def test_an_exception_repeated_by_other_ranks_in_other_words_accuses_the_first_only() -> None:
     said = verdict(
-        claim(
-            "python_exception", 1, rank=Rank(2), title="IndexError: 17", captures={"exception": "IndexError"}
-        ),
-        claim(
-            "python_exception", 2, rank=Rank(1), title="IndexError: 18", captures={"exception": "IndexError"}
-        ),
+        claim("python_exception", 1, rank=Rank(2), title="IndexError: 17", captures={"exception": "IndexError"}),
+        claim("python_exception", 2, rank=Rank(1), title="IndexError: 18", captures={"exception": "IndexError"}),
         claim("python_exception", 3, rank=Rank(0), title="OSError: lost", captures={"exception": "OSError"}),
     )
     assert said.ranks == (2, 1)
@@ -254,11 +242,50 @@ def test_a_jobs_own_log_is_no_independent_witness() -> None:
 def test_a_root_establishes_and_a_lone_symptom_is_a_hypothesis() -> None:
     root = verdict(claim("python_exception", 1))
     symptom = verdict(claim("killed_unconfirmed", 1, Role.SYMPTOM))
-    backed = verdict(
-        claim("killed_unconfirmed", 1, Role.SYMPTOM), claim("killed_unconfirmed", 2, Role.CONFIRMATION)
-    )
+    backed = verdict(claim("killed_unconfirmed", 1, Role.SYMPTOM), claim("killed_unconfirmed", 2, Role.CONFIRMATION))
     assert [a.evidence_status for a in (root, symptom, backed)] == [
         EvidenceStatus.ESTABLISHED,
         EvidenceStatus.HYPOTHESIS,
         EvidenceStatus.SUPPORTED,
     ]
+
+
+def test_pods_without_a_place_are_the_consequence_of_a_lost_node() -> None:
+    lost = claim("node_not_responding", 1)
+    crowded = [claim("pod_evicted_by_taint", 2), claim("insufficient_gpu_capacity", 3)]
+    assert verdict(lost, *crowded).failure == "node_not_responding"
+    assert verdict(crowded[1]).failure == "insufficient_gpu_capacity"
+
+
+def test_clean_up_between_two_reports_of_one_cancel_does_not_explain_it() -> None:
+    said = verdict(
+        claim("user_cancelled", 1, at=START, file="job.log"),
+        claim("gpu_channel_teardown", 2, Role.SYMPTOM, at=START + timedelta(seconds=1), file="kern.log"),
+        claim("user_cancelled", 3, at=START + timedelta(seconds=2), file="slurmctld.log"),
+    )
+    assert said.failure == "user_cancelled"
+
+
+def test_a_port_that_the_job_trained_on_after_is_no_cause_in_the_kernels_words_either() -> None:
+    down = claim("ib_port_error", 1, Role.SYMPTOM, stream=Stream.KERNEL, file="kern.log")
+    assert verdict(down, claim("ib_port_error", 2, is_survived=True)).failure == "none"
+    assert verdict(down, claim("ib_port_error", 2)).failure == "ib_port_error"
+
+
+def test_a_file_missing_on_all_ranks_of_one_node_only_is_not_established() -> None:
+    places = {Rank(r): NodeName(f"n{r // 4}") for r in range(16)}
+    ranks = [claim("input_missing", r, rank=Rank(r)) for r in range(4, 8)]
+    assert verdict(*ranks, rank_to_node=places).evidence_status is EvidenceStatus.HYPOTHESIS
+    everywhere = [claim("input_missing", r, rank=Rank(r)) for r in range(16)]
+    assert verdict(*everywhere, rank_to_node=places).evidence_status is EvidenceStatus.ESTABLISHED
+    assert verdict(ranks[0], rank_to_node=places).evidence_status is EvidenceStatus.ESTABLISHED
+
+
+def test_a_block_of_eight_is_one_node_where_tasks_elsewhere_were_ended() -> None:
+    ranks = [claim("input_missing", r, rank=Rank(r)) for r in range(24, 30)]
+    ended = [
+        claim("cause_not_in_log", 40 + n, Role.TEARDOWN, captures={"node": f"n{n}", "tasks": "0-7", "reason": "Terminated"})
+        for n in range(2)
+    ]  # fmt: skip
+    assert verdict(*ranks, *ended).evidence_status is EvidenceStatus.HYPOTHESIS
+    assert verdict(*ranks, *ended[:1]).evidence_status is EvidenceStatus.ESTABLISHED

@@ -89,3 +89,18 @@ def test_a_forgotten_attempt_starts_from_nothing(shipped: Diagnostician) -> None
     crash.forget(ATTEMPT)
     assert crash.attribution(ATTEMPT)[0].failure == "none"
     assert crash.attempts() == ()
+
+
+def test_the_launchers_report_says_where_a_rank_ran(shipped: Diagnostician) -> None:
+    crash = detector(shipped)
+    failed = "RuntimeError: Unexpected error from cudaGetDeviceCount(). Error 802: system not yet initialized"
+    crash.observe_lines(
+        ATTEMPT,
+        batch(
+            *(f"[rank{rank}]: {failed}" for rank in (16, 17)),
+            "  time      : 2026-04-24_08:29:58", "  host      : b200-19", "  rank      : 17 (local_rank: 1)",
+            "  exitcode  : 1 (pid: 329581)", "  host      : b200-19", "  rank      : 16 (local_rank: 0)",
+        ),
+    )  # fmt: skip
+    said = crash.attribution(ATTEMPT)[0]
+    assert (said.failure, [one.node for one in said.suspects]) == ("fabric_manager_not_ready", ["b200-19"])

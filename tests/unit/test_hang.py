@@ -430,3 +430,11 @@ def test_silent_logs_are_no_hang_while_timings_advance() -> None:
 def test_state_of_another_version_is_refused() -> None:
     with pytest.raises(ValueError, match="version 99"):
         HangDetector().restore({"version": 99})
+
+
+def test_silence_before_our_own_first_tick_is_ours_and_not_the_jobs() -> None:
+    detector = HangDetector()
+    detector.overdue(T0)
+    detector.observe(SchedulerState(attempt=JOB, at=T0, state=AttemptState.RUNNING))
+    detector.observe(StepProgress(attempt=JOB, at=T0 + timedelta(seconds=1), step=1))
+    assert detector.overdue(T0 + timedelta(hours=3)) == ()

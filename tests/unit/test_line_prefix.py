@@ -36,9 +36,7 @@ def test_the_message_begins_behind_every_prefix(line: str, message: str) -> None
 
 
 def test_the_global_rank_wins_over_the_rank_inside_a_group() -> None:
-    assert (
-        read_prefix("[rank13]:[E412 17:16:22.864687456 ProcessGroupNCCL.cpp:616] [Rank 1] x", 2025).rank == 13
-    )
+    assert read_prefix("[rank13]:[E412 17:16:22.864687456 ProcessGroupNCCL.cpp:616] [Rank 1] x", 2025).rank == 13
 
 
 def test_the_group_rank_counts_where_there_is_no_other() -> None:
@@ -79,3 +77,9 @@ def test_hosts_are_read_from_syslog_pdsh_and_nccl() -> None:
 
 def test_kernel_uptime_is_kept() -> None:
     assert read_prefix("[   42.500101] x").uptime_s == pytest.approx(42.500101)
+
+
+@pytest.mark.parametrize("level", ["ERROR", "WARNING", "info", "Critical"])
+def test_a_level_is_no_host(level: str) -> None:
+    assert read_prefix(f"22: 2026-06-06 04:33:44,381 {level} nvml_monitor: GPU is lost").host is None
+    assert read_prefix(f"2026-06-06T04:33:44.381Z {level}-7 kernel: GPU is lost").host == f"{level}-7"
