@@ -18,7 +18,7 @@ from relight.jsonform import canonical_json, encode
 ALIKE = 0.8
 LEAKS = 0.5
 FOLDS = 8
-WANTED_PRECISION = 0.8
+WANTED_PRECISION = 0.9
 _FEWEST = 20
 
 

@@ -8,7 +8,7 @@ import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -167,9 +167,11 @@ class DiagnosisTools:
         return self.diagnostician.judge(case.logs, at=self.clock.now())
 
 
-def diagnosis_tools(folders: Iterable[Path] = (), policy: Path | None = None) -> DiagnosisTools:
+def diagnosis_tools(
+    folders: Iterable[Path] = (), policy: Path | None = None, hints: ModelHints | None = None
+) -> DiagnosisTools:
     """Errors: RulesInvalid with every problem of packs or policy; OSError if a file or folder is missing."""
-    return DiagnosisTools(build_diagnostician(folders, policy, cache_folder()), clock())
+    return DiagnosisTools(replace(build_diagnostician(folders, policy, cache_folder()), hints=hints), clock())
 
 
 def model_store(settings: Settings, folder: Path | None = None) -> ModelStore:
@@ -402,7 +404,7 @@ class Running:
 
 
 @contextmanager
-def running(settings: Settings) -> Iterator[Running]:
+def running(settings: Settings, the_clock: Clock | None = None) -> Iterator[Running]:
     """The service on loopback for as long as the block runs; port 0 takes a free one.
 
     Errors: OSError if the port is taken; RuntimeError if the service does not come up.
@@ -412,8 +414,8 @@ def running(settings: Settings) -> Iterator[Running]:
     import uvicorn
 
     tokens = open_tokens(settings)
-    secret, _ = tokens.issue(Role.ADMIN, CONSOLE_CLIENT, at=clock().now(), days=1)
-    app = build_app(settings, Parts(tokens=tokens))
+    secret, _ = tokens.issue(Role.ADMIN, CONSOLE_CLIENT, at=(the_clock or clock()).now(), days=1)
+    app = build_app(settings, Parts(tokens=tokens, clock=the_clock))
     listener = socket.create_server((settings.server.host, settings.server.port))
     server = uvicorn.Server(uvicorn.Config(app, log_level="warning", lifespan="on", timeout_graceful_shutdown=5))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, name="service", daemon=True)

@@ -85,12 +85,12 @@ def _one(client: httpx.Client, expected: Expected, logs: Sequence[LogText], at: 
     _put_attempt(client, attempt, at, number, "RUNNING", hosts)
     body = b"\n".join(orjson.dumps(line) for line in _lines(attempt, logs))
     headers = {"Content-Type": "application/x-ndjson"}
-    sent = _checked(client.post("/v1/logs/ndjson", content=body, headers=headers))
+    sent = checked(client.post("/v1/logs/ndjson", content=body, headers=headers))
     if sent["rejected"]:
         raise DemoFailed(f"{expected.case}: the service refused {sent['rejected']} lines: {sent['errors'][:2]}")
     ended = "COMPLETED" if expected.action == "continue" else "FAILED"
     _put_attempt(client, attempt, at, number, ended, hosts)
-    advice = _checked(client.post("/v1/recommendations", json={"attempt_id": attempt, "trigger": "exited"}))
+    advice = checked(client.post("/v1/recommendations", json={"attempt_id": attempt, "trigger": "exited"}))
     return Told(
         expected=expected,
         failure=advice["failure"],
@@ -104,7 +104,7 @@ def _one(client: httpx.Client, expected: Expected, logs: Sequence[LogText], at: 
 def _root(client: httpx.Client, advice: dict[str, Any]) -> str:
     if advice["incident_id"] is None:
         return ""
-    why = _checked(client.get(f"/v1/incidents/{advice['incident_id']}/why"))
+    why = checked(client.get(f"/v1/incidents/{advice['incident_id']}/why"))
     root = (why.get("attribution") or why).get("root") or {}
     where = root.get("where") or root
     return f"{where.get('file', '?')}:{where.get('line', '?')}" if root else ""
@@ -122,12 +122,13 @@ def _put_attempt(client: httpx.Client, attempt: str, at: datetime, number: int, 
         "partition_nodes": NODES,
         "eligible_nodes": NODES,
         "requested_nodes": 4,
+        "gpus_per_node": 8,
         "requeueable": True,
         "state": state,
         "exit_code": 0 if state == "COMPLETED" else 1,
         "observed_at": at.isoformat(),
     }
-    _checked(client.put(f"/v1/attempts/{attempt}", json=body))
+    checked(client.put(f"/v1/attempts/{attempt}", json=body))
 
 
 def _lines(attempt: str, logs: Sequence[LogText]) -> Iterator[dict[str, Any]]:
@@ -143,7 +144,7 @@ def _lines(attempt: str, logs: Sequence[LogText]) -> Iterator[dict[str, Any]]:
             }
 
 
-def _checked(answer: httpx.Response) -> dict[str, Any]:
+def checked(answer: httpx.Response) -> dict[str, Any]:
     if answer.is_error:
         raise DemoFailed(f"{answer.request.method} {answer.request.url.path}: {answer.status_code} {answer.text}")
     told: dict[str, Any] = answer.json()

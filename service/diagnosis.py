@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from detectors.crash import diagnose
 from detectors.first_seen import FirstSeen, first_seen_before
@@ -14,6 +14,10 @@ from detectors.log_text import LogText
 from relight.policy import Facts, History, PolicyTable, Verdict, decide
 from relight.types import Action, Attribution, Evidence, FailureClass, Mode, Taxonomy
 from rules.match import RuleSet
+
+if TYPE_CHECKING:  # a diagnosis without a model must not pay for scikit-learn
+    from models.attribution_model import Hint
+    from service.model_hints import ModelHints
 
 # Without a scheduler's word on it, a diagnosis assumes what a controller would have to check.
 _ASSUMED_NODES = 1_000
@@ -28,6 +32,7 @@ class Diagnosis:
     verdict: Verdict
     evidence: tuple[Evidence, ...]
     first_seen: tuple[FirstSeen, ...] = ()
+    hint: Hint | None = None
 
     @property
     def nodes(self) -> tuple[str, ...]:
@@ -44,12 +49,13 @@ class Diagnosis:
 
 @dataclass(frozen=True, slots=True)
 class Diagnostician:
-    """Rules, taxonomy and policy, ready to judge any number of cases."""
+    """Rules, taxonomy and policy, ready to judge any number of cases; `hints` speak where the rules are silent."""
 
     signatures: RuleSet
     progress: RuleSet
     taxonomy: Taxonomy
     policy: PolicyTable
+    hints: ModelHints | None = None
 
     def judge(self, logs: tuple[LogText, ...], *, at: datetime) -> Diagnosis:
         """Judge the last attempt in these logs, as of `at`."""
@@ -62,7 +68,11 @@ class Diagnostician:
         history = History(cluster_nodes=_ASSUMED_NODES, partition_nodes=_ASSUMED_NODES, eligible_nodes=_ASSUMED_NODES)
         verdict = decide(attribution, history, facts, _unlimited(self.policy), at=at)
         return Diagnosis(
-            attribution=attribution, verdict=verdict, evidence=evidence, first_seen=_first_seen(attribution, logs)
+            attribution=attribution,
+            verdict=verdict,
+            evidence=evidence,
+            first_seen=_first_seen(attribution, logs),
+            hint=self.hints.hint(logs, evidence, attribution, self.taxonomy) if self.hints is not None else None,
         )
 
 
@@ -139,4 +149,5 @@ def as_json(name: str, said: Diagnosis) -> Mapping[str, Any]:
             }
             for x in a.losers
         ],
+        **({"hint": said.hint.as_json()} if said.hint is not None else {}),
     }

@@ -25,7 +25,7 @@ PROJECT = Path(__file__).parent.parent
 WORLD = 3
 WITHIN_S = 25.0
 HUNG_RANK = 1
-WARM_STEPS = 30
+WARM_STEPS = 120  # lines come in bunches, and pauses are learnt from the gaps between them
 ATTEMPT = "demo-live"
 _LOOK_EVERY_S = 0.1
 _END_WITHIN_S = 10.0
@@ -130,6 +130,7 @@ class Watched:
             "scheduler": {"kind": "slurm", "job_id": "2000"},
             "rank_to_node": {str(rank): f"node{rank + 1}" for rank in range(WORLD)},
             "allocated_nodes": [f"node{rank + 1}" for rank in range(WORLD)],
+            "gpus_per_node": 1,
             "log_paths": list(log_paths),
             "state": state,
             "observed_at": at.isoformat(),

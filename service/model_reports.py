@@ -11,9 +11,10 @@ from service.terminal import escaped, message, result
 
 
 def show_views(views: Mapping[str, Mapping[str, Any]]) -> None:
-    for view, metrics in views.items():
-        result(score_line(view, metrics))
-        result(f"{'':18}{VIEWS[view][0]}")
+    for view, (withheld, _) in VIEWS.items():
+        if view in views:
+            result(score_line(view, views[view]))
+            result(f"{'':18}{withheld}")
 
 
 def score_line(view: str, m: Mapping[str, Any]) -> str:

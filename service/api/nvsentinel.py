@@ -13,7 +13,7 @@ from service.api.problems import Problem, documented
 from service.api.security import Caller, permits
 from service.api.webhooks import FindingsTold, take_in
 from service.application import Application
-from service.doors.nvsentinel import SOURCE, read
+from service.doors.nvsentinel import SOURCE, read_events
 from service.doors.records import BadBody
 from service.tokens import Permission, Principal
 
@@ -49,7 +49,7 @@ async def receive_health_events(request: Request, caller: Caller, app: App) -> F
 
 def _taken_in(app: Application, caller: Principal, cluster: ClusterId, body: bytes) -> FindingsTold:
     try:
-        found = read(body, app.journal.now())
+        found = read_events(body, app.journal.now())
     except BadBody as why:
         raise Problem("malformed_body", str(why)) from why
     return take_in(app, caller, cluster, SOURCE, found, len(found))

@@ -88,7 +88,7 @@ async def export_otlp_logs(request: Request, caller: Caller, app: App) -> Respon
 
 
 def _taken_in(app: Application, caller: Principal, cluster: ClusterId, kind: str, body: bytes) -> Delivered:
-    read = otlp_protobuf.read if kind == PROTOBUF else otlp_json.read
+    read = otlp_protobuf.read_protobuf_logs if kind == PROTOBUF else otlp_json.read_json_logs
     delivery = Delivery(app, caller, cluster, "otlp")
     try:
         delivery.take(read(body))

@@ -5,17 +5,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import orjson
 import typer
 
 from relight.policy_words import reason_in_words
+from relight.ports import AuditUnavailable
 from relight.types import Stream
 from rules.problems import RulesInvalid
-from service.bootstrap import DiagnosisTools, LogUnreadable, diagnosis_tools
+from service.bootstrap import DiagnosisTools, LogUnreadable, diagnosis_tools, model_hints
+from service.commands.options import ConfigFile, settings_from
 from service.diagnosis import Diagnosis, as_json, as_prediction
 from service.terminal import ExitCode, escaped, message, progress, result, stop
+
+if TYPE_CHECKING:
+    from service.model_hints import ModelHints
 
 _MAX_LOSERS = 6
 T = TypeVar("T")
@@ -35,6 +40,10 @@ def diagnose(
     out: Annotated[Path | None, typer.Option(help="Where --batch writes its predictions (JSON lines).")] = None,
     rules: Annotated[list[Path] | None, typer.Option(help="Folders with your own signatures.")] = None,
     policy: Annotated[Path | None, typer.Option(help="A policy file instead of the shipped one.")] = None,
+    hint: Annotated[
+        bool, typer.Option("--hint", help="Where the rules name no cause, add the promoted model's guess.")
+    ] = False,
+    config: ConfigFile = None,
 ) -> None:
     """Say why a job failed, from its logs.
 
@@ -45,7 +54,7 @@ def diagnose(
             "no log named; try: relight diagnose job.log, or relight diagnose --batch DIR --out FILE",
             ExitCode.USAGE,
         )
-    tools = _tools(rules or [], policy)
+    tools = _tools(rules or [], policy, _hints(config) if hint else None)
     if batch is not None:
         _batch(tools, batch, out)
         return
@@ -60,9 +69,19 @@ def diagnose(
         raise typer.Exit(ExitCode.FINDINGS)
 
 
-def _tools(rules: Sequence[Path], policy: Path | None) -> DiagnosisTools:
+def _hints(config: Path | None) -> ModelHints:
     try:
-        return diagnosis_tools(rules, policy)
+        asked = model_hints(settings_from(config))
+    except AuditUnavailable as why:
+        raise stop(f"--hint reads promotions from the audit log: {why}", ExitCode.CANNOT_REACH) from why
+    if asked.model is None:
+        message(f"relight: {asked.reason}")
+    return asked
+
+
+def _tools(rules: Sequence[Path], policy: Path | None, hints: ModelHints | None) -> DiagnosisTools:
+    try:
+        return diagnosis_tools(rules, policy, hints)
     except RulesInvalid as invalid:
         for problem in invalid.problems:
             message(str(problem))
@@ -151,6 +170,10 @@ def report(said: Diagnosis) -> str:
         f"  why    {escaped(reason_in_words(v.reason))}",
         f"  else   {escaped(v.counterfactual)}",
     ]
+    if said.hint is not None:
+        sure = "confident" if said.hint.is_confident else "not confident"
+        guess = ", ".join(f"{name} {likeness:.2f}" for name, likeness in said.hint.failures)
+        lines.append(f"guess    {said.hint.failure_class} ({said.hint.confidence:.2f}, {sure}); like {guess}")
     if said.first_seen:
         lines.append("new just before")
         lines += [f"  {escaped(x.where.file)}:{x.where.line} {escaped(x.text[:160])}" for x in said.first_seen]

@@ -95,7 +95,7 @@ class CloudEvent(BaseModel):
     data: Any = None
 
 
-def read(body: bytes, now: datetime) -> list[Finding]:
+def read_events(body: bytes, now: datetime) -> list[Finding]:
     """The findings of one CloudEvent in structured mode, or of a list of them.
 
     Errors: BadBody with the first fault and where it is; one bad event spoils a list, since a CloudEvents

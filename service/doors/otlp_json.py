@@ -15,7 +15,7 @@ from service.doors.records import BadBody, Item, Unreadable, moment_of, named_la
 MAX_DEPTH = 32
 
 
-def read(body: bytes) -> Iterator[Item]:
+def read_json_logs(body: bytes) -> Iterator[Item]:
     """Every log record of an `ExportLogsServiceRequest`. Errors: BadBody if it is not one."""
     try:
         said = orjson.loads(body)

@@ -13,7 +13,7 @@ from service.doors.otlp_json import MAX_DEPTH
 from service.doors.records import BadBody, Item, Unreadable, moment_of, named_labels, record_of, trace_of
 
 
-def read(body: bytes) -> Iterator[Item]:
+def read_protobuf_logs(body: bytes) -> Iterator[Item]:
     """Every log record of an `ExportLogsServiceRequest`. Errors: BadBody if it is not one."""
     said = ExportLogsServiceRequest()
     try:

@@ -22,7 +22,7 @@ def _content(name: str) -> tuple[bytes, str]:
     return body, hashlib.sha256(body).hexdigest()[:16]
 
 
-def address(root: str, name: str) -> str:
+def asset_address(root: str, name: str) -> str:
     return f"{root}/static/{name}?v={_content(name)[1]}"
 
 

@@ -16,7 +16,7 @@ from service.web.visits import PER_PAGE, View, Visit
 _FIELDS = ("kind", "cluster", "workload", "attempt", "incident", "recommendation", "node", "actor", "since", "until")
 
 
-def show(visit: Visit) -> View:
+def show_audit(visit: Visit) -> View:
     audit = visit.app.journal.audit
     where, head = _where(visit), audit.head()
     after = position_of(visit.asked("cursor")) if visit.asked("cursor") else visit.number("after", 0) or 0

@@ -17,7 +17,7 @@ from service.web.templating import words
 from service.web.visits import PER_PAGE, View, Visit
 
 
-def show(visit: Visit) -> View:
+def show_fleet(visit: Visit) -> View:
     cluster, wanted, state = visit.asked("cluster"), visit.asked("q").lower(), visit.choice("state", AttemptState)
     page = max(visit.number("page", 1) or 1, 1)
     with visit.app.journal.view:

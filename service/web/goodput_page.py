@@ -21,7 +21,7 @@ MEANINGS = {
 }
 
 
-def show(visit: Visit) -> View:
+def show_goodput(visit: Visit) -> View:
     cluster, name = visit.asked("cluster"), visit.asked("workload")
     now = visit.now
     known = {

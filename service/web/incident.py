@@ -28,14 +28,14 @@ _ANSWERABLE = frozenset({RecommendationState.PROPOSED})
 _DONE = ("approved", "rejected", "noted", "proposed")
 
 
-def show(visit: Visit) -> View | Response:
+def show_incident(visit: Visit) -> View | Response:
     """The page, its JSON twin, and with `.md` the text to paste into a ticket."""
     known = incident_of(visit.caller, visit.app, visit.part("incident"))
     events = _events(visit, known)
     with visit.app.journal.view:
         data = _data(visit, known, events)
     if visit.request.scope.get("relight_twin") == ".md":
-        return Response(incident_markdown.told(data), media_type="text/markdown; charset=utf-8")
+        return Response(incident_markdown.as_markdown(data), media_type="text/markdown; charset=utf-8")
     return View("incident.html", f"Incident {data['headline']}", data)
 
 

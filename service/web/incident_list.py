@@ -8,7 +8,7 @@ from service.web import telling
 from service.web.visits import PER_PAGE, View, Visit
 
 
-def show(visit: Visit) -> View:
+def show_incidents(visit: Visit) -> View:
     state, cluster = visit.choice("state", IncidentState), visit.asked("cluster")
     workload, is_open = visit.asked("workload"), visit.asked("open") == "1"
     page = max(visit.number("page", 1) or 1, 1)

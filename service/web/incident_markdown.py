@@ -14,11 +14,11 @@ _SPECIAL = re.compile(r"([\\`*_\[\]<>#|~@&]|(?<=:)//|(?<=www)\.)")
 _TICKS = re.compile(r"`+")
 
 
-def told(data: Mapping[str, Any]) -> str:
+def as_markdown(data: Mapping[str, Any]) -> str:
     return "\n".join(_lines(data)) + "\n"
 
 
-def plain(text: Any) -> str:
+def plain_text(text: Any) -> str:
     """Words in which nothing is markup, a link or a mention."""
     return _SPECIAL.sub(r"\\\1", str(shown(text)))
 
@@ -31,32 +31,32 @@ def code(text: Any) -> str:
 
 
 def _lines(data: Mapping[str, Any]) -> Iterator[str]:
-    yield f"## {plain(data['headline'])}"
+    yield f"## {plain_text(data['headline'])}"
     yield ""
     whose = f"workload {code(data['workload'])}, attempt {code(data['attempt'])}"
-    yield f"- **Incident** {code(data['id'])}, {plain(data['state'])}, {whose}"
+    yield f"- **Incident** {code(data['id'])}, {plain_text(data['state'])}, {whose}"
     yield f"- **Since** {_at(data['onset_at'])}"
-    yield f"- **Advice** {plain(data['advice'])}: {plain(data['because'])}"
-    yield f"- **Next** {plain(data['next'])}"
+    yield f"- **Advice** {plain_text(data['advice'])}: {plain_text(data['because'])}"
+    yield f"- **Next** {plain_text(data['next'])}"
     if data["why"]["counterfactual"]:
-        yield f"- **It {plain(data['why']['counterfactual'])}**"
+        yield f"- **It {plain_text(data['why']['counterfactual'])}**"
     yield ""
     yield "### Evidence"
     yield ""
     for one in data["evidence"]:
         text = f" {code(one['text'])}" if one["text"] else ""
         place = f"{one['file']}:{one['line']}"
-        yield f"- {plain(one['role'])} {code(place)}{text}"
+        yield f"- {plain_text(one['role'])} {code(place)}{text}"
     for one in data["why"]["losers"]:
         place = f"{one['where']['file']}:{one['where']['line']}"
-        yield f"- not the cause: {code(one['signature_id'])} at {code(place)}, lost to {plain(one['lost_to'])}"
+        yield f"- not the cause: {code(one['signature_id'])} at {code(place)}, lost to {plain_text(one['lost_to'])}"
     yield ""
     yield "### Timeline"
     yield ""
     yield "| station | at | after | by |"
     yield "|---|---|---|---|"
     for one in data["timeline"]:
-        yield f"| {one['name']} | {_at(one['at'])} | {duration(one['after_s'])} | {plain(one['by'])} |"
+        yield f"| {one['name']} | {_at(one['at'])} | {duration(one['after_s'])} | {plain_text(one['by'])} |"
 
 
 def _at(at: datetime | None) -> str:

@@ -49,7 +49,7 @@ def show_all(visit: Visit) -> View:
     return View("nodes.html", "Nodes", data)
 
 
-def show(visit: Visit) -> View:
+def show_nodes(visit: Visit) -> View:
     node, cluster = NodeName(visit.part("node")), visit.asked("cluster")
     app = visit.app
     with app.journal.view:

@@ -71,7 +71,7 @@ class Renderer:
             twin=_twin(request),
             is_paused=request.query_params.get("paused") == "1",
             url=partial(templating.address, str(request.scope.get("root_path", ""))),
-            asset=partial(assets.address, str(request.scope.get("root_path", ""))),
+            asset=partial(assets.asset_address, str(request.scope.get("root_path", ""))),
         )
         return Response(said, view.status, headers=dict(SECURITY_HEADERS), media_type="text/html; charset=utf-8")
 

@@ -10,7 +10,7 @@ from relight.ports import AuditFilter
 from service.web.visits import View, Visit
 
 
-def show(visit: Visit) -> View:
+def show_rules(visit: Visit) -> View:
     wanted = visit.asked("q").lower()
     with visit.app.journal.view:
         fired = _fired(visit)

@@ -17,7 +17,7 @@ from service.web.visits import PER_PAGE, View, Visit
 _WATCHED = frozenset({RecommendationState.SHADOW, RecommendationState.EXPIRED, RecommendationState.REJECTED})
 
 
-def show(visit: Visit) -> View:
+def show_shadow(visit: Visit) -> View:
     cluster, wanted = visit.asked("cluster"), visit.choice("class", FailureClass)
     runs = {run.attempt: run for own in visit.time_used.workloads().values() for run in own}
     with visit.app.journal.view:

@@ -12,7 +12,7 @@ from service.web.step_grid import Measure, grid, placed
 from service.web.visits import View, Visit
 
 
-def show(visit: Visit) -> View:
+def show_steps(visit: Visit) -> View:
     known = attempt_of(visit.caller, visit.app, visit.part("attempt"))
     first, last, measure = visit.number("from", 0) or 0, visit.number("to"), _measure(visit)
     if last is not None and last < first:

@@ -12,7 +12,7 @@ from service.web.goodput_page import told
 from service.web.visits import PER_PAGE, View, Visit
 
 
-def show(visit: Visit) -> View:
+def show_workload(visit: Visit) -> View:
     name = WorkloadId(visit.asked("id"))
     app = visit.app
     with app.journal.view:

@@ -74,7 +74,10 @@ def say(exporter: Any, attempt: str, *texts: str) -> None:
     for text in texts:
         logger.emit(
             LogRecord(
-                timestamp=time.time_ns(), body=text, severity_number=SeverityNumber.INFO, attributes={"training.rank": 0}
+                timestamp=time.time_ns(),
+                body=text,
+                severity_number=SeverityNumber.INFO,
+                attributes={"training.rank": 0},
             )
         )
     assert provider.force_flush()

@@ -70,7 +70,7 @@ def test_a_body_that_is_no_push_is_400(known: Service, body: bytes) -> None:
     assert known.post(PATH, content=body, headers=JSON).status_code == 400
 
 
-@pytest.mark.parametrize("labels", ["", "job=train", '{job="a" rank="1"}', '{job=a}', '{job="a}'])
+@pytest.mark.parametrize("labels", ["", "job=train", '{job="a" rank="1"}', "{job=a}", '{job="a}'])
 def test_labels_that_cannot_be_read_are_400(known: Service, labels: str) -> None:
     with pytest.raises(BadBody):
         read_labels(labels)

@@ -14,11 +14,11 @@ PATH = "/v1/webhooks/nvsentinel"
 CLOUD = {"Content-Type": "application/cloudevents+json"}
 
 
-def event(name: str = "e-1", node: str = "n2", at: Any = START.isoformat(), **over: Any) -> dict[str, Any]:
+def event(name: str = "e-1", node: str = "n2", at: Any = None, **over: Any) -> dict[str, Any]:
     health = {
         "version": 1, "agent": "syslog-health-monitor", "componentClass": "GPU", "checkName": "SysLogsXIDError",
         "isFatal": True, "isHealthy": False, "message": "GPU has fallen off the bus", "recommendedAction": "RESTART_BM",
-        "errorCode": ["79"], "nodeName": node, "generatedTimestamp": at,
+        "errorCode": ["79"], "nodeName": node, "generatedTimestamp": at or START.isoformat(),
         "entitiesImpacted": [{"entityType": "PCI", "entityValue": "0000:1a:00"},
                              {"entityType": "GPU", "entityValue": "3"}],
         "metadata": {"chassis": "x"}, "processingStrategy": "EXECUTE_REMEDIATION",

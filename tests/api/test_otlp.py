@@ -175,7 +175,7 @@ def test_unknown_fields_integers_as_text_and_hex_ids_are_read(known: Service) ->
         b'{"resourceLogs": [{"resource": []}]}',
         b'{"resourceLogs": [{"scopeLogs": [{"logRecords": "x"}]}]}',
         b'{"a": ' * 3_000 + b"1" + b"}" * 3_000,
-        '{"resourceLogs":[{"scopeLogs":[{"logRecords":[{"body":{"stringValue":"loss="2.1""}}]}]}]}'.encode(),
+        b'{"resourceLogs":[{"scopeLogs":[{"logRecords":[{"body":{"stringValue":"loss="2.1""}}]}]}]}',
     ],
 )
 def test_a_body_that_is_not_otlp_is_400_with_a_status(known: Service, body: bytes) -> None:

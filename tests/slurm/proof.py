@@ -94,6 +94,10 @@ class Proof:
         text = self.cluster.client("scontrol", "show", "hostnames", self.job(job_id)["NodeList"])
         return text.split()
 
+    def excluded(self, job_id: str) -> set[str]:
+        said = self.job(job_id)["ExcNodeList"]
+        return set() if said == "(null)" else set(self.cluster.client("scontrol", "show", "hostnames", said).split())
+
     def hurry(self, job_id: str) -> None:
         """Spare the test Slurm's own two minutes."""
         self.cluster.client("scontrol", "update", f"JobId={job_id}", "StartTime=now", check=False)
@@ -129,10 +133,14 @@ class Proof:
 
     def timeline(self, job_id: str, index: int = 0) -> list[dict[str, Any]]:
         attempt = self.attempts(job_id)[index]["id"]
-        items: list[dict[str, Any]] = self.client.get(f"/v1/attempts/{attempt}/timeline", params={"limit": 250}).json()[
-            "items"
-        ]
-        return items
+        found: list[dict[str, Any]] = []
+        query: dict[str, Any] = {"limit": 250}
+        while True:
+            page = self.client.get(f"/v1/attempts/{attempt}/timeline", params=query).json()
+            found += page["items"]
+            if page["next_cursor"] is None:
+                return found
+            query["cursor"] = page["next_cursor"]
 
     def kinds(self, job_id: str, index: int = 0) -> list[str]:
         """What is on record of an attempt in its order, without what merely came in."""
@@ -192,10 +200,11 @@ class Proof:
     # -------------------------------------------------------------- processes
 
     def spawn(self, *argv: str, log: str) -> subprocess.Popen[bytes]:
+        """A command of ours; one that goes over SSH is not told where the cluster is."""
         with (self.folder / f"{log}.log").open("ab") as out:
             return subprocess.Popen(
                 [sys.executable, "-c", SERVED, *argv], cwd=ROOT, stdout=out, stderr=out,
-                env=self.cluster.environment,
+                env=dict(os.environ) if "--ssh" in argv else self.cluster.environment,
             )  # fmt: skip
 
     def start_controller(self, *extra: str) -> subprocess.Popen[bytes]:
@@ -272,7 +281,10 @@ class AdvisorProcess:
         """Errors: AssertionError if it does not answer within half a minute."""
         with (self.folder / "advisor.log").open("ab") as out:
             self.process = subprocess.Popen(
-                [sys.executable, "-c", SERVED, "serve", "--config", str(self.settings)], cwd=ROOT, stdout=out, stderr=out
+                [sys.executable, "-c", SERVED, "serve", "--config", str(self.settings)],
+                cwd=ROOT,
+                stdout=out,
+                stderr=out,
             )
         until = time.monotonic() + 30
         while not self._answers():

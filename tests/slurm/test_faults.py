@@ -10,12 +10,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.slurm.proof import Proof, end
+from tests.slurm.proof import Proof
 
 pytestmark = pytest.mark.slurm
 RESTARTED = ["requeue_hold:intent", "requeue_hold:done", "release:intent", "release:done"]
-EXCLUDED = [*RESTARTED[:2], "set_exclusions:intent", "set_exclusions:done", *RESTARTED[2:]]
-ROUNDS_BLIND = 5.0
 
 
 @pytest.fixture(scope="module")
@@ -44,12 +42,14 @@ def went_on(proof: Proof, job_id: str, before: int) -> None:
     proof.trains(job_id, before + 5)
     proof.until(lambda: proof.state(job_id) == "CONVERGED", 30, "the recommendation converges")
     assert proof.job(job_id)["Restarts"] == "1", "one failure, one restart"
-    kinds = ("incident.opened", "attribution.made", "recommendation.issued", "recommendation.claimed",
-             "milestone.recorded", "reconciliation.reported")  # fmt: skip
-    assert in_order(proof.kinds(job_id), *kinds[:1], *kinds[2:]), proof.kinds(job_id)
-    assert kinds[1] in proof.kinds(job_id)
     resumed = {"PROGRESS_RESUMED", "CLOSED_RECOVERED"}
     proof.until(lambda: proof.incidents(job_id)[0]["state"] in resumed, 20, "it is known that it trains on")
+    kinds = proof.kinds(job_id)
+    acted = ("anomaly.detected", "incident.opened", "recommendation.issued", "recommendation.claimed",
+             "milestone.recorded")  # fmt: skip
+    assert in_order(kinds, *acted, "reconciliation.reported"), kinds
+    assert in_order(kinds, *acted, "outcome.reported", "outcome.reported"), "it restarted, then it progressed"
+    assert kinds.index("attribution.made") < kinds.index("recommendation.issued"), kinds
 
 
 def warm(proof: Proof, job_id: str) -> int:
@@ -58,6 +58,7 @@ def warm(proof: Proof, job_id: str) -> int:
     proof.until(lambda: (proof.attempts(job_id)[0]["last_step"] or 0) > 0, 20, "its steps arrive")
     first = proof.step(job_id)
     proof.trains(job_id, first + 70)
+    proof.until(lambda: proof.step(job_id) % 10 in {4, 5, 6}, 10, "it is between two checkpoints")
     return proof.step(job_id)
 
 
@@ -97,7 +98,7 @@ def test_a_slow_rank_is_watched_and_not_acted_on_until_it_hangs(apart: Proof) ->
     before = apart.step(job_id)
     hang(apart, job_id, apart.nodes(job_id)[1])
     went_on(apart, job_id, before)
-    assert set(apart.incidents(job_id)[0]["anomalies"]) >= {"hang"}
+    assert apart.incidents(job_id)[0]["anomalies"][:2] == ["straggler", "hang"]
 
 
 def test_an_advisor_killed_at_each_step_of_a_recovery_forgets_nothing(apart: Proof) -> None:
@@ -145,7 +146,7 @@ def test_a_node_whose_slurmd_alone_died_is_left_out_of_the_next_run(apart: Proof
     apart.cluster.kill_slurmd(victim)
     try:
         apart.until(lambda: apart.job(job_id)["Restarts"] == "1", 60, "slurm or we requeue it")
-        apart.until(lambda: victim in apart.job(job_id)["ExcNodeList"], 30, "the node is excluded")
+        apart.until(lambda: apart.excluded(job_id) == {victim, "node4"}, 30, "the node is excluded")
         apart.hurry(job_id)
         went_on(apart, job_id, before)
         assert victim not in apart.nodes(job_id)
@@ -153,7 +154,7 @@ def test_a_node_whose_slurmd_alone_died_is_left_out_of_the_next_run(apart: Proof
         assert apart.advice(job_id)["action"] == "restart_excluding"
         assert "set_exclusions:done" in apart.milestones(job_id)
     finally:
-            apart.cluster.heal(victim)
+        apart.cluster.heal(victim)
 
 
 def test_a_preempted_job_is_left_to_slurm(apart: Proof) -> None:
@@ -173,7 +174,8 @@ def test_a_preempted_job_is_left_to_slurm(apart: Proof) -> None:
     apart.hurry(job_id)
     apart.until(lambda: apart.job(job_id)["JobState"] == "RUNNING", 30, "slurm starts it again")
     apart.trains(job_id, before + 5)
-    assert apart.attempts(job_id)[0]["state"] == "PREEMPTED"
+    ended = apart.attempts(job_id)[0]["state"]
+    assert ended in {"PREEMPTED", "LOST"}, "without accounting Slurm tells nobody why it queued the job again"
     job = apart.job(job_id)
     assert (job["Restarts"], job["ExcNodeList"]) == ("1", "(null)")
     assert [apart.milestones(job_id, run) for run in (0, 1)] == [[], []]
@@ -189,10 +191,3 @@ def test_a_job_at_its_time_limit_goes_on_as_the_next_link_of_its_chain(apart: Pr
     assert (advice["action"], advice["failure"], advice["exclusions"]) == ("restart", "time_limit", [])
     assert apart.milestones(limited) == RESTARTED
     assert (following["attempt_index"], apart.job(limited)["ExcNodeList"]) == (1, "(null)")
-    assert not any("stop" == apart.advice(limited, one["attempt_index"]).get("action") for one in apart.attempts(limited))
-
-
-def test_nothing_was_done_but_by_the_controller_over_ssh(apart: Proof) -> None:
-    assert end is not None
-    said = (apart.cluster.folder / "log" / "sshd.out").read_text()
-    assert "Accepted publickey for root" in said
