@@ -38,9 +38,7 @@ class Rate:
 
 def rate(record: Callable[[Sequence[Event]], object], events: int, *, callers: int, batch: int) -> Rate:
     """Let `callers` threads record `events` events, `batch` at a time, each waiting for its answer."""
-    batches = [
-        [failure(number) for number in range(start, start + batch)] for start in range(0, events, batch)
-    ]
+    batches = [[failure(number) for number in range(start, start + batch)] for start in range(0, events, batch)]
     waits: list[float] = []
 
     def timed(some: Sequence[Event]) -> None:

@@ -35,9 +35,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder, "job.log")
         size = write_job_log(log, asked.lines)
-        print(
-            f"{asked.lines} lines, {size / 1e6:.1f} MB, {asked.rounds} rounds, Python {platform.python_version()}"
-        )
+        print(f"{asked.lines} lines, {size / 1e6:.1f} MB, {asked.rounds} rounds, Python {platform.python_version()}")
         programs = {"relight diagnose": [*OURS, str(log)], "drain3 alone": [*DRAIN3, str(log)]}
         if peer := os.environ.get("RELIGHT_BENCH_PEER"):
             programs["peer"] = [part.format(log=log) for part in shlex.split(peer)]

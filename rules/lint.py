@@ -69,9 +69,7 @@ def lint(files: Mapping[str, str], failures: Iterable[str]) -> LintReport:
         problems += tested
         bad = {p.file for p in tested}
         good = [p for p in good if p.source.file not in bad]
-    return LintReport(
-        signatures=tuple(p.signature for p in good), problems=tuple(sorted(problems)), files=len(files)
-    )
+    return LintReport(signatures=tuple(p.signature for p in good), problems=tuple(sorted(problems)), files=len(files))
 
 
 def load(files: Mapping[str, str], failures: Iterable[str]) -> tuple[RuleSet, RuleSet]:
@@ -237,9 +235,7 @@ def _check_pattern(one: Parsed, path: Path, pattern: Pattern) -> list[Problem]:
         fix = "match the longer text and put what must be absent under 'unless'"
         return [one.source.problem(where, "look-around is not possible in RE2", fix, name)]
     if _BACKREFERENCE.search(regex):
-        return [
-            one.source.problem(where, "back-references are not possible in RE2", "write the text out", name)
-        ]
+        return [one.source.problem(where, "back-references are not possible in RE2", "write the text out", name)]
     try:
         compiled = compile_pattern(pattern)
     except re2.error as error:
@@ -247,9 +243,7 @@ def _check_pattern(one: Parsed, path: Path, pattern: Pattern) -> list[Problem]:
         what = words.decode("utf-8", "replace") if isinstance(words, bytes) else str(words)
         return [one.source.problem(where, f"RE2 refuses it: {what}", "mend the expression", name)]
     if compiled.search(b"") is not None:
-        return [
-            one.source.problem(where, "it matches an empty line", "require at least one literal word", name)
-        ]
+        return [one.source.problem(where, "it matches an empty line", "require at least one literal word", name)]
     names = _GROUP_NAME.findall(regex)
     twice = next((n for n in names if names.count(n) > 1), None)
     if twice is not None:

@@ -59,9 +59,7 @@ class Judged:
 
 
 def _same(a: str, b: str) -> bool:
-    return a.lower() == b.lower() or (
-        not a[:1].isdigit() and a.split(".")[0].lower() == b.split(".")[0].lower()
-    )
+    return a.lower() == b.lower() or (not a[:1].isdigit() and a.split(".")[0].lower() == b.split(".")[0].lower())
 
 
 @pytest.fixture(scope="module")
@@ -70,9 +68,7 @@ def judged(shipped: Diagnostician) -> list[Judged]:
     for folder in CASES:
         label = json.loads((folder / "label.json").read_text())
         out.append(
-            Judged(
-                folder.name, label, as_prediction(folder.name, shipped.judge(read_folder(folder).logs, at=AT))
-            )
+            Judged(folder.name, label, as_prediction(folder.name, shipped.judge(read_folder(folder).logs, at=AT)))
         )
     return out
 
@@ -90,9 +86,7 @@ MEASURES: dict[str, Test] = {
         else None
     ),
     "false stop": lambda j: None if "stop" in j.acceptable else j.said["action"] == "stop",
-    "benign false alarm": lambda j: (
-        None if j.label["action"] != "continue" else j.said["action"] not in j.acceptable
-    ),
+    "benign false alarm": lambda j: None if j.label["action"] != "continue" else j.said["action"] not in j.acceptable,
     "wrong exclusion": lambda j: any(
         not any(_same(n, gold) for gold in j.label.get("culprit_nodes") or ()) for n in j.said["nodes"]
     ),

@@ -93,9 +93,7 @@ class RecommendationLife(RuleBasedStateMachine):
         if RecommendationTransition.ACTION_BEGUN in self.way:
             began = self.way.index(RecommendationTransition.ACTION_BEGUN)
             assert RecommendationTransition.CLAIMED in self.way[:began]
-            assert {RecommendationTransition.EXPIRED, RecommendationTransition.SUPERSEDED}.isdisjoint(
-                self.way[began:]
-            )
+            assert {RecommendationTransition.EXPIRED, RecommendationTransition.SUPERSEDED}.isdisjoint(self.way[began:])
 
     @invariant()
     def a_shadow_was_never_touched(self) -> None:

@@ -94,9 +94,7 @@ def attributions(draw: st.DrawFn) -> Attribution:
 def ledgers(draw: st.DrawFn) -> Ledger:
     """Only ledgers that can come about."""
     ledger = Ledger()
-    for cause, progress, at in draw(
-        st.lists(st.tuples(attributions(), st.sampled_from(Progress), times), max_size=5)
-    ):
+    for cause, progress, at in draw(st.lists(st.tuples(attributions(), st.sampled_from(Progress), times), max_size=5)):
         ledger = ledger.after(cause, progress, at)
     return ledger
 

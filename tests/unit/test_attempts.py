@@ -34,7 +34,9 @@ def test_a_restart_marker_begins_an_attempt(marker: str) -> None:
     assert last_attempt_start(log(f"one\n{marker}\ntwo\n")) == 1
 
 
-@pytest.mark.parametrize("line", ["[job] restart=0 nodes=n1", "==== results ====", "SLURM_RESTART_COUNT=0", "restart_count=1"])
+@pytest.mark.parametrize(
+    "line", ["[job] restart=0 nodes=n1", "==== results ====", "SLURM_RESTART_COUNT=0", "restart_count=1"]
+)
 def test_other_lines_begin_none(line: str) -> None:
     assert last_attempt_start(log(f"one\n{line}\ntwo\n")) == 0
 

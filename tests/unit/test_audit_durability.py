@@ -136,9 +136,7 @@ def test_a_start_on_a_full_disk_keeps_the_spill_and_goes_on_spilling(path: Path,
 
 
 @pytest.mark.parametrize("bytes_before_full", [0, 1, 100])
-def test_when_neither_can_be_written_nothing_is_acknowledged(
-    path: Path, disk: Disk, bytes_before_full: int
-) -> None:
+def test_when_neither_can_be_written_nothing_is_acknowledged(path: Path, disk: Disk, bytes_before_full: int) -> None:
     log = disk.log(path)
     log.append([failure(1)])
     head = log.head()
@@ -225,9 +223,7 @@ def test_many_callers_share_commits_and_each_gets_its_own_places(path: Path) -> 
 
     log = DuckDBAuditLog(path, SystemClock(), AuditOptions(commit=counting_commit))
     with ThreadPoolExecutor(16) as callers:
-        places = dict(
-            zip(range(200), callers.map(lambda n: log.append([failure(n)]), range(200)), strict=True)
-        )
+        places = dict(zip(range(200), callers.map(lambda n: log.append([failure(n)]), range(200)), strict=True))
     stored = {one.position: one.event for one in log.read()}
     assert all(stored[position] == failure(number) for number, (position,) in places.items())
     assert sorted(stored) == list(range(1, 201))

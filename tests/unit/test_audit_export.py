@@ -30,9 +30,7 @@ def test_the_chain_can_be_checked_from_the_export_alone(tmp_path: Path) -> None:
     assert table.schema.metadata[b"head_hash"].decode() == made.head.hash
     rows = table.rename_columns(Record._fields).to_pylist()
     walk = ChainWalk(anchor=made.head)
-    records = [
-        Record(**{**row, "at_us": microseconds(row["at_us"].replace(tzinfo=NOON.tzinfo))}) for row in rows
-    ]
+    records = [Record(**{**row, "at_us": microseconds(row["at_us"].replace(tzinfo=NOON.tzinfo))}) for row in rows]
     assert walk.see(records)
     assert walk.finish().events == 6
 

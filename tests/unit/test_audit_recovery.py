@@ -65,9 +65,7 @@ def test_an_unreadable_write_ahead_log_is_set_aside_and_its_events_come_from_the
 
 
 @pytest.mark.parametrize("part", range(1, 16))
-def test_a_flipped_byte_anywhere_in_the_write_ahead_log_loses_no_event(
-    path: Path, tmp_path: Path, part: int
-) -> None:
+def test_a_flipped_byte_anywhere_in_the_write_ahead_log_loses_no_event(path: Path, tmp_path: Path, part: int) -> None:
     # Where the byte holds a length, DuckDB takes the rest for torn and drops it without a word.
     copy = crashed(path, tmp_path / "copy", events=12)
     wal = beside(copy, "wal")
@@ -97,9 +95,7 @@ def test_a_crash_without_damage_needs_no_repair(path: Path, tmp_path: Path) -> N
     log.close()
 
 
-def test_a_torn_last_line_of_the_spill_is_dropped_silently_as_nobody_was_told_of_it(
-    path: Path, tmp_path: Path
-) -> None:
+def test_a_torn_last_line_of_the_spill_is_dropped_silently_as_nobody_was_told_of_it(path: Path, tmp_path: Path) -> None:
     copy = crashed(path, tmp_path / "copy", events=5)
     beside(copy, "wal").unlink()
     spill = beside(copy, "spill.jsonl")

@@ -50,9 +50,7 @@ def test_a_head_remembered_elsewhere_shows_that_the_tail_was_cut(recorded: Path)
     assert "BROKEN" in done.stdout
 
 
-def test_a_changed_event_breaks_the_chain_with_an_exit_code_of_its_own(
-    recorded: Path, tmp_path: Path
-) -> None:
+def test_a_changed_event_breaks_the_chain_with_an_exit_code_of_its_own(recorded: Path, tmp_path: Path) -> None:
     with duckdb.connect(str(tmp_path / "audit.duckdb")) as file:
         file.execute("UPDATE event SET payload = replace(payload, '1.2', '9.9') WHERE position = 3")
     done = run(recorded, "verify")

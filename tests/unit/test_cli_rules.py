@@ -196,9 +196,7 @@ def test_a_log_without_lines_is_told_from_a_log_without_matches(tmp_path: Path) 
 
 def test_a_witness_stream_is_matched_as_such() -> None:
     log = b"Watchdog caught collective operation timeout\n"
-    done = run(
-        "rules", "match", "-f", "-", "--stream", "dcgm", "--only", "nccl.collective_timeout", stdin=log
-    )
+    done = run("rules", "match", "-f", "-", "--stream", "dcgm", "--only", "nccl.collective_timeout", stdin=log)
     assert "read as dcgm, 0 matches" in done.stderr
 
 

@@ -128,9 +128,7 @@ def test_a_missing_field_is_refused_unless_it_has_a_default() -> None:
 
 
 def test_a_naive_time_has_no_json_form() -> None:
-    naive = ModeChanged(
-        at=NOON.replace(tzinfo=None), scope="cluster", target="n", mode=Mode.ACT, actor="a", reason="r"
-    )
+    naive = ModeChanged(at=NOON.replace(tzinfo=None), scope="cluster", target="n", mode=Mode.ACT, actor="a", reason="r")
     with pytest.raises(MalformedJson, match="aware"):
         to_json(naive)
 
@@ -138,9 +136,7 @@ def test_a_naive_time_has_no_json_form() -> None:
 def test_a_nested_fault_is_named_with_its_place() -> None:
     said = to_json(samples()[1])
     said["anomaly"]["evidence"] = [{"file": "a", "line": 1}, {"file": "a", "line": "two"}]
-    with pytest.raises(
-        MalformedJson, match=r"AnomalyDetected\.anomaly: Anomaly\.evidence: \[1\]: LogRef\.line"
-    ):
+    with pytest.raises(MalformedJson, match=r"AnomalyDetected\.anomaly: Anomaly\.evidence: \[1\]: LogRef\.line"):
         from_json(said)
 
 

@@ -27,9 +27,7 @@ SIGNATURES = RuleSet(
         signature("port", r"Got async event : port error", "ib_port_error", "symptom"),
     ]
 )
-PROGRESS = RuleSet(
-    [signature("step", r"step=(?P<step>\d+)", "none", "benign", kind="progress", event="step")]
-)
+PROGRESS = RuleSet([signature("step", r"step=(?P<step>\d+)", "none", "benign", kind="progress", event="step")])
 
 
 def read(text: str, node: NodeName | None = None) -> LogEvidence:
@@ -48,9 +46,7 @@ ValueError: bad batch
 
 
 def test_a_match_carries_its_place_writer_and_words() -> None:
-    (e,) = read(
-        "hello\n[rank3]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB\n"
-    ).evidence
+    (e,) = read("hello\n[rank3]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB\n").evidence
     assert (e.where.file, e.where.line, e.rank, e.failure) == ("job.log", 2, 3, "cuda_oom")
     assert "Tried to allocate" in e.text
 
@@ -84,9 +80,7 @@ def test_a_traceback_without_a_signature_is_a_python_exception() -> None:
 
 
 def test_a_traceback_whose_message_a_signature_knows_is_that_failure_only() -> None:
-    text = TRACEBACK.replace(
-        "ValueError: bad batch", "RuntimeError: CUDA out of memory. Tried to allocate 2 GiB"
-    )
+    text = TRACEBACK.replace("ValueError: bad batch", "RuntimeError: CUDA out of memory. Tried to allocate 2 GiB")
     assert [e.failure for e in read(text).evidence] == ["cuda_oom"]
 
 

@@ -47,9 +47,7 @@ def test_the_import_contracts_hold() -> None:
 
 def test_no_installed_distribution_ships_one_of_our_names() -> None:
     owners = packages_distributions()
-    taken = {
-        name: sorted(set(owners.get(name, ())) - {"relight"}) for name in (*PACKAGES, "datasets", "notebooks")
-    }
+    taken = {name: sorted(set(owners.get(name, ())) - {"relight"}) for name in (*PACKAGES, "datasets", "notebooks")}
     assert {name: by for name, by in taken.items() if by} == {}
 
 
@@ -93,9 +91,7 @@ def test_no_text_of_ours_names_a_machine() -> None:
 
 def test_the_published_schema_is_the_one_that_the_code_generates() -> None:
     published = json.loads((ROOT / "rules/schema/signature.v1.json").read_text("utf-8"))
-    assert published == signature_json_schema(), (
-        "refresh it: relight rules schema > rules/schema/signature.v1.json"
-    )
+    assert published == signature_json_schema(), "refresh it: relight rules schema > rules/schema/signature.v1.json"
     assert published["$schema"] == "http://json-schema.org/draft-07/schema#"
     jsonschema.Draft7Validator.check_schema(published)
 
@@ -153,9 +149,7 @@ def test_data_folders_shadow_no_package() -> None:
 
 def test_the_lock_is_hashed_and_names_no_address() -> None:
     lock = (ROOT / "requirements.lock").read_text("utf-8")
-    assert (
-        re.search(r"://|^\s*-|file:|find-links|index", lock.replace("    --hash=", ""), re.MULTILINE) is None
-    )
+    assert re.search(r"://|^\s*-|file:|find-links|index", lock.replace("    --hash=", ""), re.MULTILINE) is None
     pins = re.findall(r"^([a-z0-9-]+)==\S+(?: ;.*?)? \\\n    --hash=sha256:", lock, re.MULTILINE)
     assert len(pins) == len(re.findall(r"^[a-z0-9]", lock, re.MULTILINE))
     wanted = {re.split(r"[\[<>=; ]", need)[0].lower() for need in PYPROJECT["project"]["dependencies"]}

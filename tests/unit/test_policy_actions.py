@@ -42,9 +42,7 @@ def test_an_established_first_failure_with_a_named_node_gets_the_default_of_the_
 
 @pytest.mark.parametrize("name", sorted(n for n, f in TAXONOMY.items() if f.action is Action.STOP))
 @pytest.mark.parametrize("status", [EvidenceStatus.SUPPORTED, EvidenceStatus.HYPOTHESIS])
-def test_nothing_but_a_user_end_is_stopped_on_less_than_established_evidence(
-    name: str, status: EvidenceStatus
-) -> None:
+def test_nothing_but_a_user_end_is_stopped_on_less_than_established_evidence(name: str, status: EvidenceStatus) -> None:
     verdict = judge(blame(name, evidence_status=status))
     assert verdict.action is (Action.STOP if name == "user_cancelled" else Action.RESTART)
 
@@ -84,9 +82,7 @@ def test_a_missing_file_is_retried_once_if_the_workload_had_run_before(name: str
     ran = History(ledger=Ledger(ever_progressed=True))
     first = judge(blame(name), history=ran, facts=_progress(Progress.NO))
     assert (first.action, first.reason) == (Action.RESTART, "it_worked_before")
-    second = judge(
-        blame(name), history=History(ledger=first.ledgers_after), facts=_progress(Progress.UNKNOWN)
-    )
+    second = judge(blame(name), history=History(ledger=first.ledgers_after), facts=_progress(Progress.UNKNOWN))
     assert second.action is Action.STOP
     assert judge(blame(name)).action is Action.STOP
 
@@ -96,9 +92,7 @@ def test_a_missing_file_is_retried_once_if_the_workload_had_run_before(name: str
 )
 def test_retries_count_restarts_for_the_same_root_without_progress(name: str, retries: int) -> None:
     cause = blame(name, suspect("n1"))
-    last = judge(
-        cause, history=History(ledger=failed_before(cause, retries - 1)), facts=_progress(Progress.NO)
-    )
+    last = judge(cause, history=History(ledger=failed_before(cause, retries - 1)), facts=_progress(Progress.NO))
     assert last.action is not Action.STOP
     spent = judge(cause, history=History(ledger=failed_before(cause, retries)), facts=_progress(Progress.NO))
     assert (spent.action, spent.reason) == (Action.STOP, "same_root_repeats_without_progress")
@@ -352,9 +346,7 @@ def test_a_stop_is_a_hold_with_a_time_of_grace() -> None:
         (blame("user_cancelled"), RetryOutlook.NOT_NEEDED),
     ],
 )
-def test_the_outlook_says_what_a_restart_alone_would_bring(
-    attribution: Attribution, outlook: RetryOutlook
-) -> None:
+def test_the_outlook_says_what_a_restart_alone_would_bring(attribution: Attribution, outlook: RetryOutlook) -> None:
     assert judge(attribution).retry_outlook is outlook
 
 

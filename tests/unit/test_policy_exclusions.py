@@ -149,9 +149,7 @@ def test_an_hour_takes_a_twentieth_of_the_partition_or_two_nodes(size: int, used
     assert len(verdict.exclusions) == room
 
 
-@pytest.mark.parametrize(
-    ("size", "excluded_now", "room"), [(4, 0, 1), (4, 1, 0), (40, 3, 1), (40, 4, 0), (40, 0, 2)]
-)
+@pytest.mark.parametrize(("size", "excluded_now", "room"), [(4, 0, 1), (4, 1, 0), (40, 3, 1), (40, 4, 0), (40, 0, 2)])
 def test_a_tenth_of_the_partition_or_one_node_stands_excluded_at_the_most(
     size: int, excluded_now: int, room: int
 ) -> None:
@@ -299,9 +297,7 @@ def test_only_the_repeated_suspect_is_left_out() -> None:
 
 def test_a_gpu_that_struck_another_workload_is_left_out_at_the_first_own_strike() -> None:
     key = entity_key(FailureName("gpu_mmu_fault"), NodeName("n1"), "g0")
-    verdict = judge(
-        blame("gpu_mmu_fault", suspect("n1", gpu="g0")), history=History(accused_elsewhere={key: 1})
-    )
+    verdict = judge(blame("gpu_mmu_fault", suspect("n1", gpu="g0")), history=History(accused_elsewhere={key: 1}))
     assert excluded(verdict) == ("n1",)
 
 

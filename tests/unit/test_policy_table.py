@@ -52,9 +52,7 @@ def test_the_shipped_file_explains_every_key_of_an_entry() -> None:
 
 
 def test_classes_go_over_the_taxonomy_and_failures_over_classes() -> None:
-    table = policy(
-        "classes:\n  network: {retries: 0}\nfailures:\n  ib_port_error: {action: stop, retries: 3}\n"
-    )
+    table = policy("classes:\n  network: {retries: 0}\nfailures:\n  ib_port_error: {action: stop, retries: 3}\n")
     assert table.failures[FailureName("efa_error")].retries == 0
     entry = table.failures[FailureName("ib_port_error")]
     assert (entry.action, entry.retries) == (Action.STOP, 3)
@@ -62,9 +60,7 @@ def test_classes_go_over_the_taxonomy_and_failures_over_classes() -> None:
 
 
 def test_a_failure_that_the_table_does_not_know_follows_its_class_but_is_never_stopped() -> None:
-    table = policy(
-        "classes:\n  network: {action: restart_excluding, retries: 1}\n  storage: {action: stop}\n"
-    )
+    table = policy("classes:\n  network: {action: restart_excluding, retries: 1}\n  storage: {action: stop}\n")
     new = FailureName("invented")
     entry = table.entry(new, FailureClass.NETWORK)
     assert (entry.action, entry.retries) == (Action.RESTART_EXCLUDING, 1)
@@ -139,8 +135,7 @@ def test_the_version_is_that_of_the_text() -> None:
         ),
         (
             "failures:\n  segfault: {counts: no}\n",
-            "policy.yaml:3:22 - failures.segfault.counts: unquoted 'no': YAML reads it as true or false, "
-            "write 'no'",
+            "policy.yaml:3:22 - failures.segfault.counts: unquoted 'no': YAML reads it as true or false, write 'no'",
         ),
     ],
 )
@@ -162,9 +157,7 @@ def test_a_value_of_another_kind_is_not_bent_into_shape(text: str) -> None:
 
 
 def test_every_fault_is_told_not_the_first() -> None:
-    assert (
-        len(faults("limits: {nodes_per_decision: 99}\nfailures:\n  segfault: {action: x, retries: y}\n")) >= 3
-    )
+    assert len(faults("limits: {nodes_per_decision: 99}\nfailures:\n  segfault: {action: x, retries: y}\n")) >= 3
 
 
 @pytest.mark.parametrize(
@@ -190,7 +183,5 @@ def test_a_taxonomy_explains_only_what_it_knows() -> None:
     )
     good = "schema: 1\nfailures:\n" + entry.format(name="a_b", explains="a_b")
     assert load_taxonomy("t.yaml", good)[FailureName("a_b")].explains == ("a_b",)
-    with pytest.raises(
-        RulesInvalid, match=r"t\.yaml:9:16 .*no failure is called 'a_c', did you mean 'a_b'\?"
-    ):
+    with pytest.raises(RulesInvalid, match=r"t\.yaml:9:16 .*no failure is called 'a_c', did you mean 'a_b'\?"):
         load_taxonomy("t.yaml", "schema: 1\nfailures:\n" + entry.format(name="a_b", explains="a_c"))

@@ -192,8 +192,7 @@ def test_two_failures_of_one_kind_keep_their_own_roots(one: str, other: str) -> 
 def test_the_host_that_tells_it_is_no_part_of_the_root() -> None:
     name = FailureName("segfault")
     keys = {
-        root_key(blame("segfault", root=line(name, f"{host} died of a signal", host)))
-        for host in ("alpha", "beta")
+        root_key(blame("segfault", root=line(name, f"{host} died of a signal", host))) for host in ("alpha", "beta")
     }
     assert len(keys) == 1
 

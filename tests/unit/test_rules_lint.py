@@ -79,9 +79,7 @@ def test_a_faultless_signature_and_a_table_load() -> None:
 
 
 def test_all_faults_of_all_files_are_reported_at_once_in_order_of_place() -> None:
-    first = edited(
-        GOOD, ("role: root", "role: rooot"), ("streams: [kernel, application]", "strems: [kernel]")
-    )
+    first = edited(GOOD, ("role: root", "role: rooot"), ("streams: [kernel, application]", "strems: [kernel]"))
     second = edited(GOOD, ("demo.lost_gpu", "demo.other"), ("gpu_fell_off_bus", "gpu_fell_of_bus"))
     problems = checked(first, second).problems
     assert [(p.file, p.key) for p in problems] == [
@@ -115,9 +113,7 @@ def test_back_references_are_explained() -> None:
 
 
 def test_a_broken_expression_is_told_in_the_words_of_re2() -> None:
-    assert only_problem(edited(GOOD, ("has fallen off", "has (fallen off"))).what.startswith(
-        "RE2 refuses it:"
-    )
+    assert only_problem(edited(GOOD, ("has fallen off", "has (fallen off"))).what.startswith("RE2 refuses it:")
 
 
 def test_an_expression_that_matches_nothing_at_all_is_refused() -> None:
@@ -153,9 +149,7 @@ def test_a_near_miss_that_matches_is_reported() -> None:
 
 
 def test_a_wrong_capture_shows_both_values() -> None:
-    problem = only_problem(
-        edited(GOOD, ("captures: {pci: '0000:3b:00.0'}", "captures: {pci: '0000:3c:00.0'}"))
-    )
+    problem = only_problem(edited(GOOD, ("captures: {pci: '0000:3b:00.0'}", "captures: {pci: '0000:3c:00.0'}")))
     assert problem.what == "capture 'pci' is '0000:3b:00.0', expected '0000:3c:00.0'"
 
 
@@ -182,9 +176,7 @@ def test_fields_that_contradict_each_other_are_refused(edit: tuple[str, str], ke
     assert only_problem(edited(GOOD, edit)).key == key
 
 
-@pytest.mark.parametrize(
-    "missing", ["does_not_prove: that the card is broken\n", "source: ['the kernel driver']\n"]
-)
+@pytest.mark.parametrize("missing", ["does_not_prove: that the card is broken\n", "source: ['the kernel driver']\n"])
 def test_what_keeps_a_match_from_being_over_read_is_mandatory(missing: str) -> None:
     problem = only_problem(edited(GOOD, (missing, "")))
     assert problem.what == f"{missing.partition(':')[0]!r} is missing"

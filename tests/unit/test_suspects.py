@@ -43,9 +43,7 @@ def test_a_node_never_accused_has_the_prior() -> None:
 
 
 def test_suspicion_rises_with_every_attempt_that_accuses() -> None:
-    once, twice, thrice = (
-        accused(*attempts).probability(N1, AT) for attempts in ("a", ("a", "b"), ("a", "b", "c"))
-    )
+    once, twice, thrice = (accused(*attempts).probability(N1, AT) for attempts in ("a", ("a", "b"), ("a", "b", "c")))
     assert PRIOR < once < 0.5 < twice < thrice < 1
 
 

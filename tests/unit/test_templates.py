@@ -38,15 +38,11 @@ def masked(line: str | bytes) -> str:
 def training_log() -> list[str]:
     lines = []
     for step in range(300):
-        lines.append(
-            f" iteration {step:8d}/ 5000 | lm loss: {3.1 / (step + 1):.6E} | grad norm: {step % 7}.125 |"
-        )
+        lines.append(f" iteration {step:8d}/ 5000 | lm loss: {3.1 / (step + 1):.6E} | grad norm: {step % 7}.125 |")
         if step % 10 == 0:
             lines.append(f"[rank{step % 8}]: saved checkpoint to /data/run/iter_{step:07d} in {step % 5}.2s")
         if step % 17 == 0:
-            lines.append(
-                f"node-{step % 32:03d} NCCL WARN socket closed by 10.0.0.{step % 200 + 1}:{40000 + step}"
-            )
+            lines.append(f"node-{step % 32:03d} NCCL WARN socket closed by 10.0.0.{step % 200 + 1}:{40000 + step}")
     return lines
 
 
@@ -99,9 +95,7 @@ def test_any_bytes_may_be_a_line(line: bytes) -> None:
 
 def test_text_and_its_bytes_are_the_same_line() -> None:
     miner = TemplateMiner()
-    assert miner.learn("débit 12 of \udcff") == miner.learn(
-        "débit 13 of \udcff".encode("utf-8", "surrogatepass")
-    )
+    assert miner.learn("débit 12 of \udcff") == miner.learn("débit 13 of \udcff".encode("utf-8", "surrogatepass"))
 
 
 def test_a_line_of_a_megabyte_counts_by_its_head() -> None:
@@ -200,7 +194,5 @@ def test_nothing_that_runs_code_from_a_snapshot_is_ever_imported() -> None:
 
 def test_drain3_itself_can_still_be_imported_afterwards() -> None:
     probe = "import detectors.templates, drain3; print(drain3.TemplateMiner.__name__)"
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", probe], capture_output=True, text=True, check=True
-    )
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", probe], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "TemplateMiner"
