@@ -105,3 +105,14 @@ def test_a_sites_own_signature_is_used(tmp_path: Path) -> None:
     log.write_text("COOLING LOOP DOWN\n")
     told = json.loads(run(str(log), "--rules", str(tmp_path), "--json").stdout)
     assert told["signature"] == "site.cooling"
+
+
+def test_without_a_promoted_model_a_hint_says_so_and_the_rules_speak_alone(tmp_path: Path) -> None:
+    config = tmp_path / "relight.toml"
+    config.write_text(f'[audit]\npath = "{tmp_path}/audit.duckdb"\n')
+    log = tmp_path / "job.log"
+    log.write_text("srun: error: n1: task 3: Exited with exit code 1\n")
+    said = run("--hint", "--config", str(config), str(log))
+    assert said.exit_code == 1
+    assert "no model was promoted" in said.output
+    assert said.output.count("guess") == 0
