@@ -123,7 +123,10 @@ class Projection:
     def attempt_of_job(self, cluster: ClusterId, job: str, restart: int | None) -> AttemptId | None:
         """The attempt that a scheduler's job id means: that of the restart named, else the newest."""
         known = [self.attempts[name].seen for name in self.jobs.get((cluster, job), ())]
-        wanted = [one for one in known if restart is None or one.attempt_index == restart]
+        wanted = [
+            one for one in known
+            if restart is None or one.scheduler.get("restart_count", one.attempt_index) == restart
+        ]  # fmt: skip
         newest = max(wanted, key=lambda one: (one.attempt_index, one.at), default=None)
         return newest.attempt if newest is not None else None
 

@@ -165,7 +165,13 @@ def ended_body(track: Track, run: EndedRun | None, lost: Collection[NodeName], a
 
 def _standing(job: JobRecord, track: Track, choice: Choice, cluster: ClusterId, capacity: Capacity) -> dict[str, Any]:
     scheduler: dict[str, Any] = {"kind": "slurm", "job_id": job.array_job or job.het_leader or job.job_id}
-    named = {"array_task": job.array_task, "het_offset": job.het_offset, "sluid": job.sluid, "uid": job.uid or None}
+    named = {
+        "restart_count": job.restart_count,
+        "array_task": job.array_task,
+        "het_offset": job.het_offset,
+        "sluid": job.sluid,
+        "uid": job.uid or None,
+    }
     scheduler.update({name: value for name, value in named.items() if value is not None})
     opt_in = {"mode": str(choice.mode) if choice.mode else None, "max_restarts": choice.max_restarts,
               "max_no_progress": choice.max_no_progress}  # fmt: skip

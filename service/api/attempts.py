@@ -48,6 +48,9 @@ Nodes = Annotated[list[Node], Field(max_length=MAX_NODES)]
 class Scheduler(Ask):
     kind: str = Field(max_length=32, examples=["slurm"])
     job_id: str = Field(max_length=128, examples=["4711"])
+    restart_count: Count | None = Field(
+        default=None, description="The scheduler's own count for this job; else the attempt's index."
+    )
     array_task: Count | None = None
     het_offset: Count | None = None
     sluid: str | None = Field(default=None, max_length=128)

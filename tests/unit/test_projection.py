@@ -169,3 +169,15 @@ def test_every_kind_of_event_is_counted() -> None:
     state = folded(*samples())
     assert set(state.counted.events) <= set(EVENT_TYPES)
     assert sum(state.counted.events.values()) == len(samples())
+
+
+def test_a_jobs_own_restart_count_finds_its_attempt_in_a_workload_of_several_jobs() -> None:
+    first = observed(attempt=AttemptId("w-0"), attempt_index=0, scheduler={"job_id": "7", "restart_count": 0})
+    later = [
+        observed(attempt=AttemptId(f"w-{n}"), attempt_index=n, scheduler={"job_id": "9", "restart_count": n - 1})
+        for n in (1, 2)
+    ]
+    state = folded(first, *later)
+    cluster = first.cluster
+    assert [state.attempt_of_job(cluster, "9", n) for n in (0, 1, 2, None)] == ["w-1", "w-2", None, "w-2"]
+    assert state.attempt_of_job(cluster, "7", 0) == "w-0"
