@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from relight.culprits import VICTIMS_REPORT, culprit_ranks, is_of_one_node, nodes_of, suspects_of
+from relight.culprits import VICTIMS_REPORT, culprit_ranks, is_of_one_node, nodes_of, suspects_of, with_peer_names
 from relight.refine import refined
 from relight.types import (
     CAUSE_NOT_IN_LOG,
@@ -104,7 +104,7 @@ def attribute(evidence: Sequence[Evidence], taxonomy: Taxonomy, facts: AttemptFa
     Errors: KeyError if a signature names a failure that the taxonomy lacks (lint refuses such sets).
     Source: policy.md, precedence; depth is causal (hardware under driver under library under report).
     """
-    ordered = sorted(evidence, key=lambda e: e.order)
+    ordered = with_peer_names(sorted(evidence, key=lambda e: e.order))
     losers: list[Loser] = []
     claims = _standing(ordered, taxonomy, losers, facts)
     if not claims:

@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
-from relight.types import Evidence, FailureName, NodeName, Rank, Role, Suspect
+from relight.types import Evidence, FailureName, NodeName, Rank, Role, SignatureId, Suspect
 
 # Failures whose reporters are victims: who speaks waited for somebody else.
 VICTIMS_REPORT = frozenset(
@@ -29,6 +30,7 @@ _KILLED = FailureName("killed_unconfirmed")
 _KILLS_WORKERS = frozenset(map(FailureName, ("host_oom_killed", "host_oom_other_process", "node_memory_pressure")))
 # A value that the next all-reduce hands to everybody: once several ranks show it, none can be told from it.
 _SPREADS = frozenset({FailureName("nan_gradient")})
+_OWN_ADDRESS = SignatureId("nccl.own_address")
 _MAX_NODES = 64
 _SEVERAL = 4
 _NODE_RANKS = 8
@@ -65,6 +67,21 @@ def nodes_of(ranks: Sequence[Rank], rank_to_node: Mapping[Rank, NodeName]) -> tu
     if not ranks or len(ranks) * 2 > len(rank_to_node):
         return ()
     return tuple(dict.fromkeys(rank_to_node[r] for r in ranks if r in rank_to_node))
+
+
+def with_peer_names(evidence: Sequence[Evidence]) -> list[Evidence]:
+    """The same evidence with peers told by name, where a process of the host has said that the address is its own."""
+    owners: dict[str, set[NodeName]] = {}
+    for e in evidence:
+        if e.signature == _OWN_ADDRESS and e.node is not None:
+            owners.setdefault(str(e.captures.get("peer")), set()).add(e.node)
+    names = {address: nodes.pop() for address, nodes in owners.items() if len(nodes) == 1}
+    return [
+        replace(e, captures={**e.captures, "peer": names[str(e.captures["peer"])]})
+        if e.signature != _OWN_ADDRESS and str(e.captures.get("peer")) in names
+        else e
+        for e in evidence
+    ]
 
 
 def is_of_one_node(ranks: Sequence[Rank], rank_to_node: Mapping[Rank, NodeName], evidence: Sequence[Evidence]) -> bool:

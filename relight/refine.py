@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -13,6 +14,8 @@ LONG_GOOD_WORK_STEPS = 50
 CE_STORM_LINES = 3
 CE_STORM_ERRORS = 10
 PORT_EVENTS = 2
+REPORTERS = 2
+_ADDRESS = re.compile(r"[\d.]+|[\da-fA-F:]+:[\da-fA-F:]*")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,6 +112,20 @@ def _twice_on_one_port(scene: Scene) -> Refined | None:
     )
 
 
+def _all_lose_one_peer(scene: Scene) -> Refined | None:
+    """Several hosts whose transfers fail towards the same host, which itself complains of nobody."""
+    failed = [c for c in scene.claims if c.failure == scene.winner.failure and c.captures.get("peer") is not None]
+    peers = {str(c.captures["peer"]) for c in failed}
+    reporters = {c.node for c in failed if c.node is not None}
+    if len(peers) != 1 or len(reporters) < REPORTERS or peers & reporters or _ADDRESS.fullmatch(next(iter(peers))):
+        return None
+    return Refined(
+        failure=scene.winner.failure,
+        action=Action.RESTART_EXCLUDING,
+        reason=f"{len(reporters)} hosts lost their way to {peers.pop()}, and to nobody else",
+    )
+
+
 def _drained_for_it(scene: Scene) -> Refined | None:
     """A launch failure whose node the scheduler has drained leaves no doubt where it lies."""
     named = {c.captures.get("node") for c in scene.evidence if c.failure == scene.winner.failure}
@@ -164,6 +181,7 @@ _RULES: dict[str, tuple[Rule, ...]] = {
     "segfault": (_on_the_way_out,),
     "cuda_oom": (_oom_after_progress,),
     "ib_port_error": (_twice_on_one_port,),
+    "ib_retry_exceeded": (_all_lose_one_peer,),
     "launch_failure": (_drained_for_it,),
     "host_memory_ce_storm": (_ce_storm,),
 }

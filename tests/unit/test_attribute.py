@@ -38,6 +38,7 @@ DEPTHS = {
     "collective_desync": (FailureClass.APPLICATION, 40),
     "remote_peer_exited": (FailureClass.UNKNOWN, 70),
     "ib_port_error": (FailureClass.NETWORK, 30),
+    "ib_retry_exceeded": (FailureClass.NETWORK, 38),
     "cause_not_in_log": (FailureClass.UNKNOWN, 80),
     "node_not_responding": (FailureClass.UNKNOWN, 30),
     "insufficient_gpu_capacity": (FailureClass.USER_OR_SCHEDULER, 20),
@@ -289,3 +290,25 @@ def test_a_block_of_eight_is_one_node_where_tasks_elsewhere_were_ended() -> None
     ]  # fmt: skip
     assert verdict(*ranks, *ended).evidence_status is EvidenceStatus.HYPOTHESIS
     assert verdict(*ranks, *ended[:1]).evidence_status is EvidenceStatus.ESTABLISHED
+
+
+def lost(order: int, node: str, peer: str) -> Evidence:
+    return claim("ib_retry_exceeded", order, node=NodeName(node), captures={"peer": peer}, accuses_node="captured")
+
+
+def test_the_host_that_several_others_lost_is_kept_out_once_its_address_has_a_name() -> None:
+    own = claim(
+        "none",
+        1,
+        Role.BENIGN,
+        signature=SignatureId("nccl.own_address"),
+        node=NodeName("n9"),
+        captures={"peer": "10.0.0.9"},
+    )
+    said = verdict(own, lost(2, "n1", "10.0.0.9"), lost(3, "n2", "10.0.0.9"))
+    assert (said.action, [one.node for one in said.suspects]) == (Action.RESTART_EXCLUDING, ["n9"])
+    unnamed = verdict(lost(2, "n1", "10.0.0.9"), lost(3, "n2", "10.0.0.9"))
+    assert unnamed.action is None
+    alone = verdict(own, lost(2, "n1", "10.0.0.9"), lost(3, "n1", "10.0.0.9"))
+    mutual = verdict(own, lost(2, "n1", "10.0.0.9"), lost(3, "n9", "n1"))
+    assert (alone.action, mutual.action) == (None, None)
