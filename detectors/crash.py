@@ -120,7 +120,8 @@ def _facts(
     own = {r.log.rank: r.log.node for r in read if r.log.rank is not None}
     known = {rank: node for rank, node in own.items() if node is not None}
     return AttemptFacts(
-        rank_to_node={**_reported_places(read), **known, **rank_to_node},
+        rank_to_node={**known, **rank_to_node},
+        reported_places=_reported_places(read),
         logged_ranks=frozenset(own),
         last_step=max((r.last_step for r in read if r.last_step is not None), default=None),
         is_completed=any(r.is_completed for r in read),

@@ -73,11 +73,13 @@ _CONSEQUENCE_DEPTH = 30
 class AttemptFacts:
     """What is known of an attempt beside its evidence.
 
-    `rank_to_node` may be partial; `logged_ranks` are the ranks that have a log of their own;
+    `rank_to_node` may be partial; `reported_places` come from a launcher's report on workers that failed: they say
+    where an accused rank ran, and accuse nobody by themselves; `logged_ranks` are the ranks that have a log of their own;
     `last_step` is the highest completed step seen; None means that no progress line was understood.
     """
 
     rank_to_node: Mapping[Rank, NodeName] = field(default_factory=dict)
+    reported_places: Mapping[Rank, NodeName] = field(default_factory=dict)
     logged_ranks: frozenset[Rank] = frozenset()
     node_count: int | None = None
     last_step: int | None = None
@@ -120,10 +122,11 @@ def attribute(evidence: Sequence[Evidence], taxonomy: Taxonomy, facts: AttemptFa
         if e is not winner and e.failure != winner.failure
     ]
     winner = verdict.root or winner
-    suspects = suspects_of(winner, claims, facts.rank_to_node)
+    places = {**facts.reported_places, **facts.rank_to_node}
+    suspects = suspects_of(winner, claims, places)
     ranks = culprit_ranks(verdict.failure, winner, claims, facts.rank_to_node, facts.logged_ranks)
     status = _status(winner, claims, bool(backing))
-    if verdict.failure in _LOCAL_DOUBT and is_of_one_node(ranks, facts.rank_to_node, ordered):
+    if verdict.failure in _LOCAL_DOUBT and is_of_one_node(ranks, places, ordered):
         status = EvidenceStatus.HYPOTHESIS
     return Attribution(
         failure=verdict.failure,
