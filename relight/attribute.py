@@ -74,8 +74,8 @@ class AttemptFacts:
     """What is known of an attempt beside its evidence.
 
     `rank_to_node` may be partial; `reported_places` come from a launcher's report on workers that failed: they say
-    where an accused rank ran, and accuse nobody by themselves; `logged_ranks` are the ranks that have a log of their own;
-    `last_step` is the highest completed step seen; None means that no progress line was understood.
+    where an accused rank ran, and accuse nobody by themselves; `logged_ranks` are the ranks that have a log of
+    their own; `last_step` is the highest completed step seen; None means that no progress line was understood.
     """
 
     rank_to_node: Mapping[Rank, NodeName] = field(default_factory=dict)
