@@ -27,7 +27,7 @@ _COMMANDS: dict[str, tuple[str, str]] = {
 }
 _EPILOG = (
     "Examples: relight diagnose job.log | relight rules test my.yaml | relight demo. "
-    "Exit codes: 0 ok, 1 findings, 2 usage, 3 configuration, 4 cannot reach, 6 integrity failure, "
+    "Exit codes: 0 ok, 1 findings, 2 usage, 3 configuration, 4 cannot reach, 5 refused, 6 integrity failure, "
     "130 interrupt."
 )
 
