@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import timedelta
 
 from relight.culprits import VICTIMS_REPORT, culprit_ranks, is_of_one_node, nodes_of, suspects_of, with_peer_names
 from relight.refine import refined
@@ -64,6 +65,7 @@ _LOSES_PLACES = frozenset(map(FailureName, (
 )))  # fmt: skip
 # What looks like the program's fault, but is the node's where all others got by: a mount, an image, a file.
 _LOCAL_DOUBT = frozenset(map(FailureName, ("input_missing", "python_exception")))
+_REPORTED_WITHIN = timedelta(minutes=2)
 _SYMPTOM_PENALTY = 8
 _LAST_RESORT_DEPTH = 90
 _CONSEQUENCE_DEPTH = 30
@@ -200,11 +202,16 @@ def _excuses(benign: Evidence, e: Evidence) -> bool:
 
 
 def _is_weathered(e: Evidence, ordered: Sequence[Evidence]) -> bool:
-    """A node's hint of what the job itself reports and trained on after, each time that it reports it."""
-    if e.role is not Role.SYMPTOM or e.stream not in _DEVICE_STREAMS:
+    """A node's hint of what the job itself reports and trained on after.
+
+    Every event must have its report: a later one, or one more, that the job does not speak of may have killed it.
+    """
+    if e.role is not Role.SYMPTOM or e.stream not in _DEVICE_STREAMS or e.at is None:
         return False
     told = [o for o in ordered if o.failure == e.failure and o.stream is Stream.APPLICATION]
-    return bool(told) and all(o.is_survived for o in told)
+    if not told or not all(o.is_survived for o in told) or e.count > sum(o.count for o in told):
+        return False
+    return any(o.at is not None and abs(o.at - e.at) <= _REPORTED_WITHIN for o in told)
 
 
 def _is_echo(e: Evidence, taxonomy: Taxonomy) -> bool:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -268,9 +269,15 @@ def test_clean_up_between_two_reports_of_one_cancel_does_not_explain_it() -> Non
 
 
 def test_a_port_that_the_job_trained_on_after_is_no_cause_in_the_kernels_words_either() -> None:
-    down = claim("ib_port_error", 1, Role.SYMPTOM, stream=Stream.KERNEL, file="kern.log")
-    assert verdict(down, claim("ib_port_error", 2, is_survived=True)).failure == "none"
-    assert verdict(down, claim("ib_port_error", 2)).failure == "ib_port_error"
+    def down(minutes: int = 0, count: int = 1) -> Evidence:
+        at = START + timedelta(minutes=minutes)
+        return claim("ib_port_error", 1, Role.SYMPTOM, stream=Stream.KERNEL, file="kern.log", at=at, count=count)
+
+    survived = claim("ib_port_error", 2, is_survived=True, at=START + timedelta(seconds=20))
+    assert verdict(down(), survived).failure == "none"
+    assert verdict(down(), replace(survived, is_survived=False)).failure == "ib_port_error"
+    assert verdict(down(minutes=90), survived).failure == "ib_port_error", "a later one that the job is silent about"
+    assert verdict(down(count=2), survived).failure == "ib_port_error", "one more than the job speaks of"
 
 
 def test_a_file_missing_on_all_ranks_of_one_node_only_is_not_established() -> None:
