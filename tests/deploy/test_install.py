@@ -15,8 +15,7 @@ import httpx
 import pytest
 import yaml
 
-from service import bootstrap
-from service.bootstrap import Running
+from service.bootstrap.serving import DRAIN_S, Running, running
 from service.config import Audit, Server, Settings, load_settings
 from tests.deploy.tools import DEPLOY, ROOT, run, tool
 
@@ -67,7 +66,7 @@ def test_the_unit_has_no_right_that_it_does_not_need() -> None:
 
 
 def test_a_stop_is_given_longer_than_the_service_drains() -> None:
-    assert int(unit("relight.service")["Service"]["TimeoutStopSec"]) > bootstrap.DRAIN_S
+    assert int(unit("relight.service")["Service"]["TimeoutStopSec"]) > DRAIN_S
 
 
 def test_systemd_can_read_the_unit() -> None:
@@ -125,11 +124,11 @@ def test_alertmanager_takes_its_snippet(tmp_path: Path) -> None:
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     path = tmp_path_factory.mktemp("service") / "relight.duckdb"
-    with bootstrap.running(Settings(audit=Audit(path=path), server=Server(port=0))) as running:
+    with running(Settings(audit=Audit(path=path), server=Server(port=0))) as started:
         body = {"workload_id": "w", "scheduler": {"kind": "slurm", "job_id": "4711"}, "state": "RUNNING",
                 "observed_at": "2026-11-02T12:00:00Z"}  # fmt: skip
-        httpx.put(f"{running.url}/v1/attempts/a-1", json=body, headers=auth(running)).raise_for_status()
-        yield running
+        httpx.put(f"{started.url}/v1/attempts/a-1", json=body, headers=auth(started)).raise_for_status()
+        yield started
 
 
 def auth(service: Running) -> dict[str, str]:
