@@ -58,13 +58,9 @@ _SIGTERM = FailureName("external_sigterm")
 _KILLED = FailureName("killed_unconfirmed")
 # What the others print once a worker is gone; also the natural echo of a launcher that was told to end.
 _ECHOES = frozenset(map(FailureName, ("remote_peer_exited", "rendezvous_lost")))
-_NO_PLACE = frozenset(map(FailureName, ("insufficient_gpu_capacity", "pod_evicted_by_taint")))
-_LOSES_PLACES = frozenset(map(FailureName, (
-    "node_not_responding", "node_failure", "gpu_fell_off_bus", "gpu_missing", "node_disk_pressure",
-    "node_memory_pressure",
-)))  # fmt: skip
-# What looks like the program's fault, but is the node's where all others got by: a mount, an image, a file.
-_LOCAL_DOUBT = frozenset(map(FailureName, ("input_missing", "python_exception")))
+# What ends a job by its own program or size, whatever its nodes do.
+_OF_THE_PROGRAM = frozenset({FailureClass.APPLICATION, FailureClass.RESOURCE})
+_BOOTED = SignatureId("host.kernel_booted")
 _REPORTED_WITHIN = timedelta(minutes=2)
 _SYMPTOM_PENALTY = 8
 _LAST_RESORT_DEPTH = 90
@@ -108,8 +104,13 @@ def attribute(evidence: Sequence[Evidence], taxonomy: Taxonomy, facts: AttemptFa
     Errors: KeyError if a signature names a failure that the taxonomy lacks (lint refuses such sets).
     Source: policy.md, precedence; depth is causal (hardware under driver under library under report).
     """
-    ordered = with_peer_names(sorted(evidence, key=lambda e: e.order))
-    losers: list[Loser] = []
+    every = with_peer_names(sorted(evidence, key=lambda e: e.order))
+    losers = [
+        _lost(e, f"signature is {e.maturity}: recorded, never decides")
+        for e in every
+        if e.maturity != "stable" and e.role in {Role.ROOT, Role.SYMPTOM} and e.failure != NO_FAILURE
+    ]
+    ordered = [e for e in every if e.maturity == "stable"]
     claims = _standing(ordered, taxonomy, losers, facts)
     if not claims:
         return _without_claim(ordered, taxonomy, losers, facts)
@@ -128,7 +129,7 @@ def attribute(evidence: Sequence[Evidence], taxonomy: Taxonomy, facts: AttemptFa
     suspects = suspects_of(winner, claims, places)
     ranks = culprit_ranks(verdict.failure, winner, claims, facts.rank_to_node, facts.logged_ranks)
     status = _status(winner, claims, bool(backing))
-    if verdict.failure in _LOCAL_DOUBT and is_of_one_node(ranks, places, ordered):
+    if failure.may_be_local and is_of_one_node(ranks, places, ordered):
         status = EvidenceStatus.HYPOTHESIS
     return Attribution(
         failure=verdict.failure,
@@ -174,12 +175,12 @@ def _standing(
         if e.role not in {Role.ROOT, Role.SYMPTOM} or e.failure == NO_FAILURE:
             continue
         excuse = next((b for b, names in excuses if e.failure in names and _excuses(b, e)), None)
-        if e.maturity != "stable":
-            losers.append(_lost(e, f"signature is {e.maturity}: recorded, never decides"))
-        elif excuse is not None:
+        if excuse is not None:
             losers.append(_lost(e, f"harmless here: {excuse.title}"))
         elif (e.is_survived or _is_weathered(e, ordered)) and e.failure not in STOP_ORDERS:
             losers.append(_lost(e, "training went on after it"))
+        elif _is_of_an_earlier_boot(e, ordered, taxonomy):
+            losers.append(_lost(e, "the host has booted since, and the job says itself what ended it"))
         elif e.failure == _EXIT_CRASH and not facts.is_completed:
             losers.append(_lost(e, "an abort on the way out, and no line says that the run was done"))
         elif e.failure == _SIGTERM and is_step_ending:
@@ -212,6 +213,27 @@ def _is_weathered(e: Evidence, ordered: Sequence[Evidence]) -> bool:
     if not told or not all(o.is_survived for o in told) or e.count > sum(o.count for o in told):
         return False
     return any(o.at is not None and abs(o.at - e.at) <= _REPORTED_WITHIN for o in told)
+
+
+def _is_of_an_earlier_boot(e: Evidence, ordered: Sequence[Evidence], taxonomy: Taxonomy) -> bool:
+    """A node's event before its last boot, while the job ended by something that no node does to it.
+
+    Where the job's own line has a time, it must be later than the boot: a job that died before may have died of it.
+    """
+    if e.stream not in _DEVICE_STREAMS:
+        return False
+    boots = [
+        o
+        for o in ordered
+        if o.signature == _BOOTED and o.where.file == e.where.file and max(o.order, o.last_order) > e.order
+    ]
+    return bool(boots) and any(
+        o.role is Role.ROOT
+        and o.stream is Stream.APPLICATION
+        and taxonomy[o.failure].failure_class in _OF_THE_PROGRAM
+        and (o.at is None or all(b.at is None or o.at > b.at for b in boots))
+        for o in ordered
+    )
 
 
 def _is_echo(e: Evidence, taxonomy: Taxonomy) -> bool:
@@ -253,7 +275,7 @@ def _depth(e: Evidence, claims: Iterable[Evidence], taxonomy: Taxonomy) -> float
         return _LAST_RESORT_DEPTH
     if e.failure in _ANSWERS and _answers_a_claim(e, claims):
         return _LAST_RESORT_DEPTH
-    if e.failure in _NO_PLACE and any(c.failure in _LOSES_PLACES for c in claims):
+    if taxonomy[e.failure].waits_for_place and any(taxonomy[c.failure].takes_place for c in claims):
         return _LAST_RESORT_DEPTH  # the node that the pod ran on has gone
     if e.role is Role.SYMPTOM and e.failure not in STOP_ORDERS and e.stream not in _DEVICE_STREAMS:
         return depth + _SYMPTOM_PENALTY

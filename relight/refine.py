@@ -127,16 +127,21 @@ def _all_lose_one_peer(scene: Scene) -> Refined | None:
 
 
 def _drained_for_it(scene: Scene) -> Refined | None:
-    """A launch failure whose node the scheduler has drained leaves no doubt where it lies."""
-    named = {c.captures.get("node") for c in scene.evidence if c.failure == scene.winner.failure}
-    files = {c.where.file for c in scene.evidence if c.failure == scene.winner.failure and c.captures.get("node")}
-    if len(files) < 2 or len(named - {None}) != 1:
+    """A launch failure that two witnesses lay on one node: the launcher, and the scheduler or the node's own daemon."""
+    same = [c for c in scene.evidence if c.failure == scene.winner.failure]
+    accused = [(c.where.file, place) for c in same if (place := c.captures.get("node") or _own_node(c)) is not None]
+    if len({file for file, _ in accused}) < 2 or len({place for _, place in accused}) != 1:
         return None
     return Refined(
         failure=scene.winner.failure,
         action=Action.RESTART_EXCLUDING,
-        reason=f"{scene.winner.title}; the scheduler drained the node for it",
+        reason=f"{scene.winner.title}; the scheduler or the node itself says so too",
     )
+
+
+def _own_node(c: Evidence) -> str | None:
+    """The node whose daemon wrote the line; a job's own log is no witness against the node it lies on."""
+    return c.node if c.stream.is_independent else None
 
 
 def _ce_storm(scene: Scene) -> Refined | None:

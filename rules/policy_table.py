@@ -48,6 +48,9 @@ class _FailureText(_Strict):
     depth: int = Field(strict=True, ge=0, le=99)
     notes: str = Field("", max_length=400)
     explains: tuple[Name, ...] = ()
+    takes_place: Flag = False
+    waits_for_place: Flag = False
+    may_be_local: Flag = False
 
 
 class _TaxonomyText(_Strict):
@@ -165,6 +168,9 @@ def load_taxonomy(file: str, text: str) -> Taxonomy:
             depth=said.depth,
             notes=said.notes,
             explains=tuple(FailureName(e) for e in said.explains),
+            takes_place=said.takes_place,
+            waits_for_place=said.waits_for_place,
+            may_be_local=said.may_be_local,
         )
         for name, said in parsed.failures.items()
     }

@@ -46,12 +46,16 @@ DEPTHS = {
     "pod_evicted_by_taint": (FailureClass.USER_OR_SCHEDULER, 20),
     "input_missing": (FailureClass.STORAGE, 40),
     "gpu_channel_teardown": (FailureClass.UNKNOWN, 60),
+    "launch_failure": (FailureClass.UNKNOWN, 30),
     "none": (FailureClass.BENIGN, 99),
 }
 TAXONOMY = {
     FailureName(name): Failure(
-        name=FailureName(name), failure_class=cls, meaning=name, action=Action.RESTART, retries=1, depth=depth
-    )
+        name=FailureName(name), failure_class=cls, meaning=name, action=Action.RESTART, retries=1, depth=depth,
+        takes_place=name in {"gpu_fell_off_bus", "node_not_responding"},
+        waits_for_place=name in {"insufficient_gpu_capacity", "pod_evicted_by_taint"},
+        may_be_local=name in {"input_missing", "python_exception"},
+    )  # fmt: skip
     for name, (cls, depth) in DEPTHS.items()
 }
 
@@ -319,3 +323,26 @@ def test_the_host_that_several_others_lost_is_kept_out_once_its_address_has_a_na
     alone = verdict(own, lost(2, "n1", "10.0.0.9"), lost(3, "n1", "10.0.0.9"))
     mutual = verdict(own, lost(2, "n1", "10.0.0.9"), lost(3, "n9", "n1"))
     assert (alone.action, mutual.action) == (None, None)
+
+
+def test_a_loss_before_the_hosts_last_boot_is_no_cause_of_what_the_program_did() -> None:
+    kernel: dict[str, Any] = {"stream": Stream.KERNEL, "file": "n1-dmesg.log", "node": NodeName("n1")}
+    lost = claim("gpu_fell_off_bus", 1, at=START, **kernel)
+    booted = claim(
+        "none", 2, Role.BENIGN, at=START + timedelta(hours=9), **kernel, signature=SignatureId("host.kernel_booted")
+    )
+    outgrown = claim("cuda_oom", 9)
+    told = verdict(lost, booted, outgrown)
+    assert told.failure == "cuda_oom" and "has booted since" in told.losers[0].reason
+    assert verdict(lost, outgrown).failure == "gpu_fell_off_bus"
+    assert verdict(lost, booted, claim("remote_peer_exited", 9, Role.SYMPTOM)).failure == "gpu_fell_off_bus"
+    died_before_it = claim("cuda_oom", 9, at=START + timedelta(seconds=5))
+    assert verdict(lost, booted, died_before_it).failure == "gpu_fell_off_bus"
+
+
+def test_a_launch_failure_that_the_nodes_own_daemon_confirms_lies_on_that_node() -> None:
+    launcher = claim("launch_failure", 1, captures={"node": "n2"})
+    daemon = claim("launch_failure", 2, stream=Stream.SCHEDULER, file="slurmd-n2.log", node=NodeName("n2"))
+    assert verdict(launcher, daemon).action is Action.RESTART_EXCLUDING
+    assert verdict(launcher, replace(daemon, node=NodeName("n3"))).action is None
+    assert verdict(launcher, replace(daemon, stream=Stream.APPLICATION)).action is None

@@ -185,3 +185,23 @@ def test_a_taxonomy_explains_only_what_it_knows() -> None:
     assert load_taxonomy("t.yaml", good)[FailureName("a_b")].explains == ("a_b",)
     with pytest.raises(RulesInvalid, match=r"t\.yaml:9:16 .*no failure is called 'a_c', did you mean 'a_b'\?"):
         load_taxonomy("t.yaml", "schema: 1\nfailures:\n" + entry.format(name="a_b", explains="a_c"))
+
+
+def test_a_failure_says_itself_whether_it_takes_a_place_waits_for_one_or_may_be_local() -> None:
+    told = {
+        flag: {str(name) for name, failure in TAXONOMY.items() if getattr(failure, flag)}
+        for flag in ("takes_place", "waits_for_place", "may_be_local")
+    }
+    assert told["takes_place"] >= {"node_failure", "gpu_fell_off_bus", "gpu_missing", "node_not_responding"}
+    assert told["waits_for_place"] == {"insufficient_gpu_capacity", "pod_evicted_by_taint"}
+    assert told["may_be_local"] == {"input_missing", "python_exception"}
+    assert not told["takes_place"] & told["waits_for_place"]
+
+
+def test_a_flag_of_a_failure_is_true_or_false_and_nothing_that_resembles_it() -> None:
+    text = (
+        "schema: 1\nfailures:\n  a_b:\n    class: hardware\n    meaning: something breaks\n    action: restart\n"
+        "    retries: 1\n    depth: 5\n    takes_place: 1\n"
+    )
+    with pytest.raises(RulesInvalid, match=r"t\.yaml:9:18 .*takes_place"):
+        load_taxonomy("t.yaml", text)
