@@ -13,6 +13,7 @@ from detectors.attempts import last_attempt_start
 from detectors.evidence import LogEvidence, read_evidence
 from detectors.lines import Lines, year_of
 from detectors.log_text import LogText
+from detectors.placement import Placement, reported_processes
 from detectors.silence import silence_before_order
 from relight.attribute import AttemptFacts, attribute
 from relight.ports import Attributor
@@ -28,7 +29,6 @@ from relight.types import (
     NodeName,
     Rank,
     SchedulerState,
-    SignatureId,
     Stream,
     Taxonomy,
 )
@@ -39,8 +39,7 @@ HEAD_LINES = 200
 TAIL_LINES = 2_000
 CONTEXT_LINES = 60
 MAX_KEPT_LINES = 20_000
-_EXIT_REPORT = SignatureId("pytorch.exit_report")
-_REPORTED_HOST = re.compile(rb"\bhost\s+: ([\w.-]+)\s*$")
+_BLOCK_LINES = 64
 _LOOK_LINES = 100
 _MAX_SESSION_LINES = 2_000
 _PROMPT = re.compile(rb"^\[?[a-z_][\w-]*@([A-Za-z0-9][\w.-]*)(?::| )[^\s\]]*\]?[#$] ")
@@ -55,10 +54,12 @@ def diagnose(
     scheduler: SchedulerState | None = None,
     rank_to_node: Mapping[Rank, NodeName] | None = None,
     attributor: Attributor | None = None,
+    placement: Placement | None = None,
 ) -> tuple[Attribution, tuple[Evidence, ...]]:
     """Judge the last attempt that a set of logs holds, by the built-in attributor unless another is given.
 
-    Shapes: any number of logs of one attempt; the evidence comes back in order of arrival.
+    Shapes: any number of logs of one attempt; the evidence comes back in order of arrival. `placement` is what was
+            read of lines that are no longer kept; without one it is read from the logs.
     Errors: none for any content of the logs.
     """
     years = [log.year if log.year is not None else year_of(log.lines) for log in logs]
@@ -72,7 +73,7 @@ def diagnose(
     ]
     silence = silence_before_order(read)
     evidence = tuple(e for r in read for e in r.evidence) + ((silence,) if silence is not None else ())
-    facts = _facts(read, scheduler, rank_to_node or {})
+    facts = _facts(read, scheduler, rank_to_node or {}, placement or _placed(read))
     if attributor is not None:
         return attributor.attribute(evidence, facts), evidence
     return attribute(evidence, taxonomy, facts), evidence
@@ -114,34 +115,36 @@ def _prompted(log: LogText) -> NodeName | None:
     return NodeName(hosts.pop().decode("ascii", "replace")) if len(hosts) == 1 else None
 
 
+def _placed(read: Sequence[LogEvidence]) -> Placement:
+    placement = Placement()
+    for one in read:
+        if one.log.stream is Stream.APPLICATION:
+            placement.read(one.log.lines[one.first :])
+    return placement
+
+
 def _facts(
-    read: Sequence[LogEvidence], scheduler: SchedulerState | None, rank_to_node: Mapping[Rank, NodeName]
+    read: Sequence[LogEvidence],
+    scheduler: SchedulerState | None,
+    rank_to_node: Mapping[Rank, NodeName],
+    placement: Placement,
 ) -> AttemptFacts:
     own = {r.log.rank: r.log.node for r in read if r.log.rank is not None}
     known = {rank: node for rank, node in own.items() if node is not None}
+    reported = {place: rank for one in read for place, rank in reported_processes(one).items()}
     return AttemptFacts(
-        rank_to_node={**known, **rank_to_node},
-        reported_places=_reported_places(read),
+        rank_to_node={**placement.rank_to_node, **known, **rank_to_node},
+        reported_places={**placement.reported_places, **{rank: node for (node, _), rank in reversed(reported.items())}},
+        process_ranks={
+            **placement.process_ranks,
+            **{(node, pid): rank for (node, pid), rank in reported.items() if pid is not None},
+        },
+        device_ranks=placement.device_ranks,
         logged_ranks=frozenset(own),
         last_step=max((r.last_step for r in read if r.last_step is not None), default=None),
         is_completed=any(r.is_completed for r in read),
         scheduler=scheduler,
     )
-
-
-def _reported_places(read: Sequence[LogEvidence]) -> dict[Rank, NodeName]:
-    """Where ranks ran, by the report of torchrun's agents: it prints a host and, on the next line, its rank."""
-    places: dict[Rank, NodeName] = {}
-    for number, one in enumerate(read):
-        for e in one.evidence:
-            before = e.order - number * _FILE_STRIDE - 1
-            rank = e.captures.get("rank")
-            if e.signature != _EXIT_REPORT or not isinstance(rank, int) or before < 0:
-                continue
-            host = _REPORTED_HOST.search(one.log.lines[before])
-            if host is not None:
-                places.setdefault(Rank(rank), NodeName(host[1].decode()))
-    return places
 
 
 @dataclass(slots=True)
@@ -175,6 +178,7 @@ class CrashDetector:
         self._files: dict[AttemptId, dict[str, _File]] = {}
         self._scheduler: dict[AttemptId, SchedulerState] = {}
         self._placed: dict[AttemptId, Mapping[Rank, NodeName]] = {}
+        self._placements: dict[AttemptId, Placement] = {}
 
     def use_rules(self, signatures: RuleSet, progress: RuleSet) -> None:
         """Swap in a reloaded rule set; lines already kept are judged by the new one."""
@@ -191,13 +195,17 @@ class CrashDetector:
         files = self._files.setdefault(attempt, {})
         fresh = []
         for line in lines:
-            file = files.setdefault(line.file, _File())
+            file = files.get(line.file)
+            if file is None:
+                file = files[line.file] = _File()
             if line.number > file.last_number:
                 file.last_number = line.number
                 fresh.append(line)
         raw = [line.text.encode("utf-8", "surrogateescape") for line in fresh]
         matched = {index for index, _ in self._signatures.scan(raw)}
         matched |= {i for i, line in enumerate(raw) if b"Traceback (" in line or b'File "' in line}
+        placement = self._placements.setdefault(attempt, Placement())
+        placement.read(text for line, text in zip(fresh, raw, strict=True) if line.stream is Stream.APPLICATION)
         for index, line in enumerate(fresh):
             self._keep(files[line.file], line, index in matched)
         return len(fresh)
@@ -224,18 +232,21 @@ class CrashDetector:
         """Changes whenever a line of the attempt claimed something new: else its verdict stands."""
         return sum(len(f.marked) + f.dropped for f in self._files.get(attempt, {}).values())
 
+    def logs(self, attempt: AttemptId) -> list[LogText]:
+        """The lines that are kept of an attempt, file by file."""
+        return [_as_log(name, file) for name, file in sorted(self._files.get(attempt, {}).items())]
+
     def attribution(self, attempt: AttemptId) -> tuple[Attribution, tuple[Evidence, ...]]:
         """What failed in an attempt, by all that was observed so far."""
-        files = self._files.get(attempt, {})
-        logs = [_as_log(name, file) for name, file in sorted(files.items())]
         return diagnose(
-            logs,
+            self.logs(attempt),
             self._signatures,
             self._progress,
             self._taxonomy,
             scheduler=self._scheduler.get(attempt),
             rank_to_node=self._placed.get(attempt),
             attributor=self._attributor,
+            placement=self._placements.get(attempt),
         )
 
     def anomaly(self, attempt: AttemptId, at: datetime) -> Anomaly | None:
@@ -256,8 +267,16 @@ class CrashDetector:
         )
 
     def forget(self, attempt: AttemptId) -> None:
-        for store in (self._files, self._scheduler, self._placed):
+        for store in (self._files, self._scheduler, self._placed, self._placements):
             store.pop(attempt, None)
+
+
+def _frames(block: Sequence[bytes], start: int) -> set[int]:
+    """Which of some lines belong to a traceback by their form; most blocks hold none."""
+    joined = b"\n".join(block)
+    if b"Traceback (" not in joined and b'File "' not in joined:
+        return set()
+    return {i for i, line in enumerate(block, start) if b"Traceback (" in line or b'File "' in line}
 
 
 def _as_log(name: str, file: _File) -> LogText:

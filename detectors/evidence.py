@@ -11,6 +11,7 @@ from detectors.exception_claims import traceback_claims, written_not_read
 from detectors.last_words import last_words
 from detectors.lines import Lines
 from detectors.log_text import LogText
+from detectors.memory_table import with_memory_holder
 from detectors.training_steps import Step, training_steps, with_progress
 from relight.types import Evidence, FailureName, Role
 from rules.match import Hit, RuleSet
@@ -21,16 +22,22 @@ _DISTINGUISH = (
     "node", "nodes", "peer", "pci", "exit_code", "local_rank", "rank", "ranks", "op", "tasks", "previous_xid", "comm",
     "device",
 )  # fmt: skip
+_OUT_OF_MEMORY = FailureName("host_oom_killed")
 _WRITE_FAILED = FailureName("checkpoint_write_failed")
 
 
 @dataclass(slots=True)
 class LogEvidence:
-    """What one log says: evidence in order, and the training events seen near it."""
+    """What one log says: evidence in order, and the training events seen near it.
+
+    `base` is added to line indexes to give the order of evidence; lines before `first` belong to an earlier attempt.
+    """
 
     log: LogText
     evidence: list[Evidence]
     steps: list[Step]
+    base: int = 0
+    first: int = 0
 
     @property
     def last_step(self) -> int | None:
@@ -60,9 +67,10 @@ def read_evidence(
     found = [(index, evidence_at(log, lines, index, base, claim)) for index, claim in claims]
     writes = written_not_read(lines, at_line)
     found = [(i, replace(e, failure=_WRITE_FAILED) if i in writes else e) for i, e in found]
+    found = [(i, with_memory_holder(e, log.lines, i) if e.failure == _OUT_OF_MEMORY else e) for i, e in found]
     steps = training_steps(log, progress, [i for i, _ in found], first)
     marked = [with_progress(i, e, steps, at_line) for i, e in found]
-    return LogEvidence(log, _counted(_folded(marked), signatures), steps)
+    return LogEvidence(log, _counted(_folded(marked), signatures), steps, base, first)
 
 
 def _hits(log: LogText, signatures: RuleSet, first: int) -> dict[int, tuple[Hit, ...]]:

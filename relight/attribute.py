@@ -7,7 +7,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-from relight.culprits import VICTIMS_REPORT, culprit_ranks, is_of_one_node, nodes_of, suspects_of, with_peer_names
+from relight.culprits import (
+    VICTIMS_REPORT,
+    culprit_ranks,
+    is_of_one_node,
+    nodes_of,
+    suspects_of,
+    with_peer_names,
+    with_ranks,
+)
 from relight.refine import refined
 from relight.types import (
     CAUSE_NOT_IN_LOG,
@@ -72,12 +80,15 @@ class AttemptFacts:
     """What is known of an attempt beside its evidence.
 
     `rank_to_node` may be partial; `reported_places` come from a launcher's report on workers that failed: they say
-    where an accused rank ran, and accuse nobody by themselves; `logged_ranks` are the ranks that have a log of
+    where an accused rank ran, and accuse nobody by themselves; `process_ranks` and `device_ranks` tell global
+    ranks by host and process or GPU (see `bus_address`); `logged_ranks` are the ranks that have a log of
     their own; `last_step` is the highest completed step seen; None means that no progress line was understood.
     """
 
     rank_to_node: Mapping[Rank, NodeName] = field(default_factory=dict)
     reported_places: Mapping[Rank, NodeName] = field(default_factory=dict)
+    process_ranks: Mapping[tuple[NodeName, int], Rank] = field(default_factory=dict)
+    device_ranks: Mapping[tuple[NodeName, int], Rank] = field(default_factory=dict)
     logged_ranks: frozenset[Rank] = frozenset()
     node_count: int | None = None
     last_step: int | None = None
@@ -104,7 +115,9 @@ def attribute(evidence: Sequence[Evidence], taxonomy: Taxonomy, facts: AttemptFa
     Errors: KeyError if a signature names a failure that the taxonomy lacks (lint refuses such sets).
     Source: policy.md, precedence; depth is causal (hardware under driver under library under report).
     """
-    every = with_peer_names(sorted(evidence, key=lambda e: e.order))
+    every = with_ranks(
+        with_peer_names(sorted(evidence, key=lambda e: e.order)), facts.process_ranks, facts.device_ranks
+    )
     losers = [
         _lost(e, f"signature is {e.maturity}: recorded, never decides")
         for e in every

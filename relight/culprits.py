@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from relight.types import Evidence, FailureName, NodeName, Rank, Role, SignatureId, Suspect
+from relight.types import Evidence, FailureName, NodeName, Rank, Role, SignatureId, Stream, Suspect
 
 # Failures whose reporters are victims: who speaks waited for somebody else.
 VICTIMS_REPORT = frozenset(
@@ -52,6 +52,10 @@ def culprit_ranks(
         return named
     if failure in VICTIMS_REPORT:
         return _missing(claims, rank_to_node, logged_ranks)
+    if winner.stream.is_independent and not isinstance(winner.captures.get("rank"), int):
+        own = _own_words(winner, claims, rank_to_node)
+        if own:
+            return own
     out: dict[Rank, None] = {}
     for e in (winner, *(c for c in claims if _is_alike(c, winner))):
         for rank in _accused_ranks(e, rank_to_node):
@@ -60,6 +64,16 @@ def culprit_ranks(
         # The kernel names a process, the launcher the rank that got the signal.
         return tuple(dict.fromkeys(r for c in claims if c.failure == _KILLED for r in _accused_ranks(c, rank_to_node)))
     return () if failure in _SPREADS and len(out) > 1 else tuple(out)
+
+
+def _own_words(winner: Evidence, claims: Sequence[Evidence], rank_to_node: Mapping[Rank, NodeName]) -> tuple[Rank, ...]:
+    """Ranks whose own processes name a cause, where a witness from outside names only the node."""
+    told = [c for c in claims if c.rank is not None and c.stream is Stream.APPLICATION]
+    own = [c for c in told if c.role is Role.ROOT or c.failure == winner.failure]
+    own = own or [c for c in told if c.failure not in VICTIMS_REPORT]
+    accused = set(_accused_nodes(winner, rank_to_node))
+    ranks = dict.fromkeys(c.rank for c in own if c.rank is not None)
+    return tuple(r for r in ranks if rank_to_node.get(r) is None or rank_to_node[r] in accused)
 
 
 def nodes_of(ranks: Sequence[Rank], rank_to_node: Mapping[Rank, NodeName]) -> tuple[NodeName, ...]:
@@ -82,6 +96,55 @@ def with_peer_names(evidence: Sequence[Evidence]) -> list[Evidence]:
         else e
         for e in evidence
     ]
+
+
+def with_ranks(
+    evidence: Sequence[Evidence],
+    process_ranks: Mapping[tuple[NodeName, int], Rank],
+    device_ranks: Mapping[tuple[NodeName, int], Rank],
+) -> list[Evidence]:
+    """The same evidence with the rank of each process or GPU that a line names.
+
+    A process id without a node counts if only one host reported it.
+    """
+    by_pid: dict[int, set[Rank]] = {}
+    for (_, pid), rank in process_ranks.items():
+        by_pid.setdefault(pid, set()).add(rank)
+    known = {pid: next(iter(ranks)) for pid, ranks in by_pid.items() if len(ranks) == 1}
+    return [
+        e if (stated := _stated_rank(e, process_ranks, device_ranks, known)) is None
+        else replace(e, captures={**e.captures, "rank": stated})
+        for e in evidence
+    ]  # fmt: skip
+
+
+def _stated_rank(
+    e: Evidence,
+    process_ranks: Mapping[tuple[NodeName, int], Rank],
+    device_ranks: Mapping[tuple[NodeName, int], Rank],
+    known: Mapping[int, Rank],
+) -> Rank | None:
+    if isinstance(e.captures.get("rank"), int) or e.rank is not None:
+        return None
+    address = bus_address(str(e.captures.get("pci", "")))
+    if e.node is not None and address is not None and (e.node, address) in device_ranks:
+        return device_ranks[e.node, address]
+    pid = e.captures.get("pid")
+    if not isinstance(pid, int):
+        return None
+    return process_ranks.get((e.node, pid)) if e.node is not None else known.get(pid)
+
+
+_PCI = re.compile(r"(?:([\da-fA-F]{4,8}):)?([\da-fA-F]{2}):([\da-fA-F]{2})(?:\.([0-7]))?")
+
+
+def bus_address(pci: str) -> int | None:
+    """`0000:c3:00.0` as the number that NCCL prints as `busId` (0xc3000); None for other texts."""
+    found = _PCI.fullmatch(pci)
+    if found is None:
+        return None
+    domain, bus, device, function = (int(part, 16) if part else 0 for part in found.groups())
+    return (domain << 20) + (bus << 12) + (device << 4) + function
 
 
 def is_of_one_node(ranks: Sequence[Rank], rank_to_node: Mapping[Rank, NodeName], evidence: Sequence[Evidence]) -> bool:

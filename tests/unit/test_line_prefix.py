@@ -27,6 +27,14 @@ from detectors.line_prefix import read_prefix
         ("(CommandActor pid=6258, ip=10.238.3.117) torch", "torch"),
         ("slurmstepd-node1: error: *** JOB", "error: *** JOB"),
         ("29: srun: Job 7", "srun: Job 7"),
+        (" 9: [rank9]: TypeError: x", "TypeError: x"),
+        ("[pod/train-worker-1/pytorch] [rank17]: x", "x"),
+        ("train-worker-1  | RuntimeError: x", "RuntimeError: x"),
+        ("[prterun-n1-123@1,3]<stderr>: RuntimeError: x", "RuntimeError: x"),
+        ("2026-01-25T07:15:49.123456789Z stderr F RuntimeError: x", "RuntimeError: x"),
+        ("[2026-01-25 07:15:49,123][__main__][ERROR] - RuntimeError: x", "RuntimeError: x"),
+        ("Rank 3: RuntimeError: x", "RuntimeError: x"),
+        ("Epoch 1 | loss 3", "Epoch 1 | loss 3"),
         ("RuntimeError: x", "RuntimeError: x"),
         ("srun: error: node3: task 2", "srun: error: node3: task 2"),
     ],
@@ -37,6 +45,14 @@ def test_the_message_begins_behind_every_prefix(line: str, message: str) -> None
 
 def test_the_global_rank_wins_over_the_rank_inside_a_group() -> None:
     assert read_prefix("[rank13]:[E412 17:16:22.864687456 ProcessGroupNCCL.cpp:616] [Rank 1] x", 2025).rank == 13
+
+
+@pytest.mark.parametrize(
+    "line", [" 3: x", "  3: x", "[1,3]<stderr>:x", "[prterun-n1-9@1,3]<stdout>: x", "[1,rank3]<stderr>: x", "rank 3: x"]
+)
+def test_launchers_that_pad_or_rename_their_labels_are_read(line: str) -> None:
+    said = read_prefix(line)
+    assert (said.rank if said.rank is not None else said.task) == 3
 
 
 def test_the_group_rank_counts_where_there_is_no_other() -> None:

@@ -1,0 +1,103 @@
+# Copyright The Relight authors. SPDX-License-Identifier: Apache-2.0
+"""Which rank ran where, by what NCCL and torchrun print, and what that says of a kernel's words."""
+
+from __future__ import annotations
+
+import pytest
+
+from detectors.crash import diagnose
+from detectors.log_text import read_log
+from detectors.placement import Placement
+from relight.culprits import bus_address
+from relight.types import Attribution, NodeName, Stream
+from service.diagnosis import Diagnostician
+
+
+def init(host: str, pid: int, rank: int, size: int, device: int, bus: str = "1b000") -> str:
+    return (
+        f"{host}:{pid}:{pid + 900} [{device}] NCCL INFO comm 0x55d0 rank {rank} nranks {size} cudaDev {device} "
+        f"nvmlDev {device} busId {bus} commId 0x63f3 - Init COMPLETE"
+    )
+
+
+def placed(*lines: str) -> Placement:
+    placement = Placement()
+    placement.read(line.encode() for line in lines)
+    return placement
+
+
+def test_every_rank_that_spoke_is_placed() -> None:
+    found = placed(init("n1", 10, 0, 2, 0), init("n2", 10, 1, 2, 0, "c3000"))
+    assert found.rank_to_node == {0: "n1", 1: "n2"}
+    assert found.process_ranks == {("n1", 10): 0, ("n2", 10): 1} and found.device_ranks["n2", 0xC3000] == 1
+
+
+def test_ranks_between_those_who_spoke_are_placed_where_no_choice_is_left() -> None:
+    found = placed(init("n1", 10, 0, 8, 0), init("n2", 11, 6, 8, 2))
+    assert found.rank_to_node == {**{r: "n1" for r in range(4)}, **{r: "n2" for r in range(4, 8)}}
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        (init("n1", 10, 0, 8, 0),),
+        (init("n1", 10, 0, 8, 0), init("n2", 11, 5, 8, 0)),
+        (init("n1", 10, 0, 9, 0), init("n2", 11, 4, 9, 0)),
+        (init("n1", 10, 0, 8, 0), init("n1", 11, 1, 8, 0), init("n2", 12, 4, 8, 0)),
+    ],
+)
+def test_a_part_of_the_map_is_no_map(lines: tuple[str, ...]) -> None:
+    whole = placed(*lines).rank_to_node
+    assert whole == {} or set(whole) == set(range(8))
+    assert len(placed(*lines).reported_places) == len(lines)
+
+
+def test_a_group_of_which_there_are_several_places_nobody() -> None:
+    found = placed(init("n1", 10, 0, 4, 0), init("n2", 11, 0, 4, 0))
+    assert found.rank_to_node == {} == found.process_ranks
+
+
+def test_the_largest_communicator_counts() -> None:
+    found = placed(init("n1", 10, 0, 2, 0), init("n2", 11, 1, 2, 0), init("n1", 10, 1, 4, 1))
+    assert found.size == 4 and found.reported_places == {1: "n1"}
+
+
+@pytest.mark.parametrize(
+    ("pci", "number"),
+    [("0000:c3:00.0", 0xC3000), ("c3:00.0", 0xC3000), ("0018:01:00", 0x1801000), ("GPU-3", None), ("", None)],
+)
+def test_a_bus_address_is_the_number_that_nccl_prints(pci: str, number: int | None) -> None:
+    assert bus_address(pci) == number
+
+
+def judged(shipped: Diagnostician, job: str, kernel: str) -> Attribution:
+    logs = [
+        read_log("job.log", job.encode(), Stream.APPLICATION),
+        read_log("n2.dmesg", kernel.encode(), Stream.KERNEL, node=NodeName("n2")),
+    ]
+    return diagnose(logs, shipped.signatures, shipped.progress, shipped.taxonomy)[0]
+
+
+XID = (
+    "[Fri Jul 31 14:24:00 2026] NVRM: Xid (PCI:0000:{bus}:00): 79, pid={pid}, name=python3, GPU has fallen off the bus."
+)
+
+
+def test_a_gpu_of_the_kernels_log_is_the_rank_that_told_its_address(shipped: Diagnostician) -> None:
+    job = "\n".join(init(f"n{1 + r // 2}", 10 + r, r, 4, r % 2, f"{r + 1}b000") for r in range(4))
+    assert judged(shipped, job, XID.format(bus="4b", pid=1)).ranks == (3,)
+
+
+def test_a_process_of_the_kernels_log_is_the_rank_that_told_its_number(shipped: Diagnostician) -> None:
+    job = "\n".join(init(f"n{1 + r // 2}", 10 + r, r, 4, r % 2) for r in range(4))
+    assert judged(shipped, job, XID.format(bus="4b", pid=12)).ranks == (2,)
+
+
+def test_the_launchers_report_ties_a_process_to_its_rank(shipped: Diagnostician) -> None:
+    job = (
+        "Root Cause (first observed failure):\n[0]:\n  time      : 2026-05-23_19:53:53\n  host      : n2\n"
+        "  rank      : 25 (local_rank: 1)\n  exitcode  : -9 (pid: 342671)\n"
+    )
+    kernel = "[Fri Jul 31 14:24:00 2026] Out of memory: Killed process 342671 (python3) total-vm:1kB, anon-rss:1kB\n"
+    said = judged(shipped, job, kernel)
+    assert (said.failure, said.ranks) == ("host_oom_killed", (25,))
