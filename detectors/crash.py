@@ -9,11 +9,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from detectors.allocation import allocated_nodes
 from detectors.attempts import last_attempt_start
 from detectors.evidence import LogEvidence, read_evidence
 from detectors.lines import Lines, year_of
 from detectors.log_text import LogText
-from detectors.placement import Placement, reported_processes
+from detectors.placement import Placement, reported_processes, reported_tasks
 from detectors.silence import silence_before_order
 from relight.attribute import AttemptFacts, attribute
 from relight.ports import Attributor
@@ -129,12 +130,21 @@ def _facts(
     rank_to_node: Mapping[Rank, NodeName],
     placement: Placement,
 ) -> AttemptFacts:
+    jobs = [r for r in read if r.log.stream is Stream.APPLICATION]
+    stated = next((nodes for r in jobs if (nodes := allocated_nodes(r.log.lines[r.first :]))), frozenset())
+    placed = {**placement.rank_to_node, **rank_to_node}
     own = {r.log.rank: r.log.node for r in read if r.log.rank is not None}
     known = {rank: node for rank, node in own.items() if node is not None}
     reported = {place: rank for one in read for place, rank in reported_processes(one).items()}
+    tasks = {task: node for r in jobs for task, node in reported_tasks(r).items()}
     return AttemptFacts(
         rank_to_node={**placement.rank_to_node, **known, **rank_to_node},
-        reported_places={**placement.reported_places, **{rank: node for (node, _), rank in reversed(reported.items())}},
+        nodes=stated or frozenset(placed.values()),
+        reported_places={
+            **placement.reported_places,
+            **tasks,
+            **{rank: node for (node, _), rank in reversed(reported.items())},
+        },
         process_ranks={
             **placement.process_ranks,
             **{(node, pid): rank for (node, pid), rank in reported.items() if pid is not None},

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from detectors.claim import Claim
 from detectors.lines import Lines
 from detectors.log_text import LogText
-from detectors.tracebacks import HEADER, TERMINAL, Traceback, cut_traceback, terminal_at
+from detectors.tracebacks import HEADER, TERMINAL, Traceback, cut_traceback, terminal_at, writer_of
 from relight.types import Action, FailureName, Role, SignatureId
 from rules.match import Hit
 
@@ -86,7 +86,7 @@ def traceback_claims(log: LogText, lines: Lines, at_line: Hits, first: int) -> I
     done: set[int] = set()
     for start in frames:
         for traceback in _near(lines, start, done):
-            claim = _cut(traceback) if traceback.is_cut else _ended(log, traceback, at_line)
+            claim = _cut(traceback) if traceback.is_cut else _ended(lines, traceback, at_line)
             if claim is not None:
                 yield traceback.end, claim
     yield from _headers_alone(lines, frames)
@@ -125,9 +125,9 @@ def _near(lines: Lines, start: int, done: set[int]) -> Iterator[Traceback]:
             yield cut
 
 
-def _ended(log: LogText, traceback: Traceback, at_line: Hits) -> Claim | None:
+def _ended(lines: Lines, traceback: Traceback, at_line: Hits) -> Claim | None:
     end = traceback.end
-    explained = [h for i in range(end, end + _MESSAGE_LINES) for h in at_line.get(i, ())]
+    explained = [h for i in _message_lines(lines, end) for h in at_line.get(i, ())]
     if at_line.get(end) or any(h.role in {Role.ROOT, Role.SYMPTOM} for h in explained):
         return None
     named = traceback.exception.split("(")[0].rsplit(".", 1)[-1]
@@ -145,10 +145,20 @@ def _ended(log: LogText, traceback: Traceback, at_line: Hits) -> Claim | None:
         failure=FailureName(failure),
         role=role,
         captures={"exception": named, "message": traceback.message[:300]},
-        span=(0, len(log.lines[end])),
+        span=(0, lines.size(end)),
         action=action,
         does_not_prove="that the program is at fault: an exception may repeat what a device or a peer did",
     )
+
+
+def _message_lines(lines: Lines, end: int) -> Iterator[int]:
+    """The lines of an exception's message: those of the same writer, up to an empty one."""
+    writer = writer_of(lines[end].prefix)
+    for index in range(end, min(len(lines), end + _MESSAGE_LINES)):
+        if writer_of(lines[index].prefix) == writer:
+            if not lines[index].body.strip():
+                return
+            yield index
 
 
 def _frames(traceback: Traceback) -> str:

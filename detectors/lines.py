@@ -37,6 +37,10 @@ class Lines(Sequence[Message]):
             return [self._parsed(i)[1] for i in range(*index.indices(len(self)))]
         return self._parsed(index)[1]
 
+    def size(self, index: int) -> int:
+        """Bytes of the whole line."""
+        return len(self._log.lines[index])
+
     def prefix(self, index: int) -> Prefix:
         return self._parsed(index)[0]
 

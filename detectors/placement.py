@@ -17,6 +17,8 @@ _COMMUNICATOR = re.compile(
     rb"(?: cudaDev (\d+))?(?: nvmlDev (\d+))?(?: busId ([\da-f]+))?"
 )
 _HINT = b"anks "
+_SEVERAL_TASKS = re.compile(r"\d{1,6}(?:-\d{1,6})?(?:,\d{1,6}(?:-\d{1,6})?)+|\d{1,6}-\d{1,6}")
+_MAX_TASKS = 256
 _EXIT_REPORT = SignatureId("pytorch.exit_report")
 _REPORTED_HOST = re.compile(rb"\bhost\s+: ([\w.-]+)\s*$")
 _REPORTED_PID = re.compile(rb"\bexitcode\s+: -?\d+ \(pid: (\d+)\)")
@@ -121,4 +123,21 @@ def reported_processes(read: LogEvidence) -> dict[tuple[NodeName, int | None], R
         pid = _REPORTED_PID.search(around[2]) if len(around) > 2 else None
         if host is not None:
             out.setdefault((NodeName(host[1].decode()), int(pid[1]) if pid is not None else None), Rank(rank))
+    return out
+
+
+def reported_tasks(read: LogEvidence) -> dict[Rank, NodeName]:
+    """Where tasks ran, by srun's report on those that ended: `srun: error: n3: tasks 16-23: Exited …`.
+
+    Only where a node has several tasks is a task a rank: a lone one may be a launcher with ranks of its own.
+    """
+    out: dict[Rank, NodeName] = {}
+    for e in read.evidence:
+        node, tasks = e.captures.get("node"), str(e.captures.get("tasks", ""))
+        if node is None or _SEVERAL_TASKS.fullmatch(tasks) is None or {"[", ","} & set(str(node)):
+            continue
+        for part in tasks.split(","):
+            first, _, last = part.partition("-")
+            for task in range(int(first), min(int(last or first), int(first) + _MAX_TASKS) + 1):
+                out[Rank(task)] = NodeName(str(node))
     return out

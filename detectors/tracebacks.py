@@ -86,12 +86,12 @@ def terminal_at(messages: Sequence[Message], index: int) -> Traceback | None:
 
 def cut_traceback(messages: Sequence[Message], header: int) -> Traceback | None:
     """The traceback that begins at `header` if its exception never appears before the log goes on or ends."""
-    writer = _writer(messages[header].prefix)
+    writer = writer_of(messages[header].prefix)
     frames: list[Frame] = []
     last = header
     for index in range(header + 1, min(len(messages), header + _MAX_AHEAD)):
         line = messages[index]
-        if _writer(line.prefix) != writer:
+        if writer_of(line.prefix) != writer:
             continue
         if not line.body.strip():
             continue
@@ -110,12 +110,12 @@ def cut_traceback(messages: Sequence[Message], header: int) -> Traceback | None:
 
 def _frames_before(messages: Sequence[Message], index: int) -> tuple[tuple[Frame, ...], bool, bool]:
     """Frames above a terminal line, whether a chain marker stands above them, and if it is one at all."""
-    writer = _writer(messages[index].prefix)
+    writer = writer_of(messages[index].prefix)
     frames: list[Frame] = []
     is_block = False
     for back in range(index - 1, max(-1, index - _MAX_FRAMES_BACK), -1):
         line = messages[back]
-        if _writer(line.prefix) != writer:
+        if writer_of(line.prefix) != writer:
             continue
         body = line.body
         if not body.strip():
@@ -136,7 +136,7 @@ def _frames_before(messages: Sequence[Message], index: int) -> tuple[tuple[Frame
 def _is_chained(messages: Sequence[Message], header: int, writer: str) -> bool:
     for back in range(header - 1, max(-1, header - 6), -1):
         line = messages[back]
-        if _writer(line.prefix) == writer and line.body.strip():
+        if writer_of(line.prefix) == writer and line.body.strip():
             return line.body.strip().startswith(_CHAIN)
     return False
 
@@ -151,6 +151,6 @@ _RANK_LIKE = re.compile(
 )
 
 
-def _writer(prefix: str) -> str:
+def writer_of(prefix: str) -> str:
     """What tells writers apart in a prefix: ranks and pids stay, times go."""
     return " ".join(m.group(0).strip() for m in _RANK_LIKE.finditer(prefix))

@@ -7,15 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-from relight.culprits import (
-    VICTIMS_REPORT,
-    culprit_ranks,
-    is_of_one_node,
-    nodes_of,
-    suspects_of,
-    with_peer_names,
-    with_ranks,
-)
+from relight.culprits import VICTIMS_REPORT, culprit_ranks, suspects_of
+from relight.places import is_elsewhere, is_of_one_node, nodes_of, with_peer_names, with_ranks
 from relight.refine import refined
 from relight.types import (
     CAUSE_NOT_IN_LOG,
@@ -81,7 +74,8 @@ class AttemptFacts:
 
     `rank_to_node` may be partial; `reported_places` come from a launcher's report on workers that failed: they say
     where an accused rank ran, and accuse nobody by themselves; `process_ranks` and `device_ranks` tell global
-    ranks by host and process or GPU (see `bus_address`); `logged_ranks` are the ranks that have a log of
+    ranks by host and process or GPU (see `bus_address`); `nodes` are all that the attempt was given,
+    empty if not known; `logged_ranks` are the ranks that have a log of
     their own; `last_step` is the highest completed step seen; None means that no progress line was understood.
     """
 
@@ -89,6 +83,7 @@ class AttemptFacts:
     reported_places: Mapping[Rank, NodeName] = field(default_factory=dict)
     process_ranks: Mapping[tuple[NodeName, int], Rank] = field(default_factory=dict)
     device_ranks: Mapping[tuple[NodeName, int], Rank] = field(default_factory=dict)
+    nodes: frozenset[NodeName] = frozenset()
     logged_ranks: frozenset[Rank] = frozenset()
     node_count: int | None = None
     last_step: int | None = None
@@ -140,7 +135,7 @@ def attribute(evidence: Sequence[Evidence], taxonomy: Taxonomy, facts: AttemptFa
     winner = verdict.root or winner
     places = {**facts.reported_places, **facts.rank_to_node}
     suspects = suspects_of(winner, claims, places)
-    ranks = culprit_ranks(verdict.failure, winner, claims, facts.rank_to_node, facts.logged_ranks)
+    ranks = culprit_ranks(verdict.failure, winner, claims, ordered, facts.rank_to_node, facts.logged_ranks, taxonomy)
     status = _status(winner, claims, bool(backing))
     if failure.may_be_local and is_of_one_node(ranks, places, ordered):
         status = EvidenceStatus.HYPOTHESIS
@@ -192,6 +187,8 @@ def _standing(
             losers.append(_lost(e, f"harmless here: {excuse.title}"))
         elif (e.is_survived or _is_weathered(e, ordered)) and e.failure not in STOP_ORDERS:
             losers.append(_lost(e, "training went on after it"))
+        elif is_elsewhere(e, facts.nodes):
+            losers.append(_lost(e, f"{e.captures.get('nodes') or e.captures.get('node') or e.node} is not of this job"))
         elif _is_of_an_earlier_boot(e, ordered, taxonomy):
             losers.append(_lost(e, "the host has booted since, and the job says itself what ended it"))
         elif e.failure == _EXIT_CRASH and not facts.is_completed:
@@ -356,7 +353,7 @@ def _without_claim(
             failure_class=taxonomy[root.failure].failure_class,
             evidence_status=EvidenceStatus.HYPOTHESIS,
             root=root,
-            ranks=culprit_ranks(root.failure, root, backing, facts.rank_to_node, facts.logged_ranks),
+            ranks=culprit_ranks(root.failure, root, backing, ordered, facts.rank_to_node, facts.logged_ranks, taxonomy),
             suspects=suspects_of(root, backing, facts.rank_to_node),
             losers=tuple(losers),
             summary=root.title,

@@ -5,9 +5,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
-from relight.types import Evidence, FailureName, NodeName, Rank, Role, SignatureId, Stream, Suspect
+from relight.types import Evidence, FailureClass, FailureName, NodeName, Rank, Role, Stream, Suspect, Taxonomy
 
 # Failures whose reporters are victims: who speaks waited for somebody else.
 VICTIMS_REPORT = frozenset(
@@ -27,33 +26,38 @@ VICTIMS_REPORT = frozenset(
 )
 _ALL_RANKS_FAIL = frozenset(map(FailureName, ("time_limit", "preempted", "user_cancelled", "node_removed")))
 _KILLED = FailureName("killed_unconfirmed")
+_DESYNC = FailureName("collective_desync")
 _KILLS_WORKERS = frozenset(map(FailureName, ("host_oom_killed", "host_oom_other_process", "node_memory_pressure")))
 # A value that the next all-reduce hands to everybody: once several ranks show it, none can be told from it.
 _SPREADS = frozenset({FailureName("nan_gradient")})
-_OWN_ADDRESS = SignatureId("nccl.own_address")
 _MAX_NODES = 64
-_SEVERAL = 4
-_NODE_RANKS = 8
-_ENDED_BY_OTHERS = frozenset({"Terminated", "Killed"})
+_DIGITS = re.compile(r"\d+")
 
 
 def culprit_ranks(
     failure: FailureName,
     winner: Evidence,
     claims: Sequence[Evidence],
+    evidence: Sequence[Evidence],
     rank_to_node: Mapping[Rank, NodeName],
     logged_ranks: frozenset[Rank],
+    taxonomy: Taxonomy,
 ) -> tuple[Rank, ...]:
-    """Global ranks that the evidence accuses, in order of appearance; empty means not known."""
+    """Global ranks that the evidence accuses, in order of appearance; empty means not known.
+
+    `claims` are those that may still be the cause, `evidence` is all there is.
+    """
     if failure in _ALL_RANKS_FAIL:
         return ()
+    if failure == _DESYNC and (few := _in_another_collective(claims)):
+        return few
     named = _named_ranks(claims, winner.failure)
     if named:
         return named
     if failure in VICTIMS_REPORT:
-        return _missing(claims, rank_to_node, logged_ranks)
+        return _behind(evidence) or _missing(claims, rank_to_node, logged_ranks)
     if winner.stream.is_independent and not isinstance(winner.captures.get("rank"), int):
-        own = _own_words(winner, claims, rank_to_node)
+        own = _own_words(winner, claims, rank_to_node, taxonomy)
         if own:
             return own
     out: dict[Rank, None] = {}
@@ -62,109 +66,63 @@ def culprit_ranks(
             out.setdefault(rank)
     if not out and failure in _KILLS_WORKERS:
         # The kernel names a process, the launcher the rank that got the signal.
-        return tuple(dict.fromkeys(r for c in claims if c.failure == _KILLED for r in _accused_ranks(c, rank_to_node)))
+        killed = [r for c in claims if c.failure == _KILLED for r in _accused_ranks(c, rank_to_node)]
+        return tuple(dict.fromkeys(killed)) or _killed_tasks(claims, failure, rank_to_node)
     return () if failure in _SPREADS and len(out) > 1 else tuple(out)
 
 
-def _own_words(winner: Evidence, claims: Sequence[Evidence], rank_to_node: Mapping[Rank, NodeName]) -> tuple[Rank, ...]:
-    """Ranks whose own processes name a cause, where a witness from outside names only the node."""
+def _behind(evidence: Sequence[Evidence]) -> tuple[Rank, ...]:
+    """The ranks that never enqueued the collective in which the others wait, group by group."""
+    stuck: dict[str, int] = {}
+    enqueued: dict[str, dict[Rank, int]] = {}
+    for e in evidence:
+        group, seq, last = str(e.captures.get("group", "")), e.captures.get("seq"), e.captures.get("last_enqueued")
+        if isinstance(seq, int):
+            stuck[group] = min(seq, stuck.get(group, seq))
+        if isinstance(last, int) and e.rank is not None:
+            ranks = enqueued.setdefault(group, {})
+            ranks[e.rank] = max(last, ranks.get(e.rank, last))
+    for group, ranks in enqueued.items():
+        behind = tuple(r for r, last in ranks.items() if group in stuck and last < stuck[group])
+        if behind and len(behind) * 2 < len(ranks):
+            return behind
+    return ()
+
+
+def _in_another_collective(claims: Sequence[Evidence]) -> tuple[Rank, ...]:
+    """The few that wait in another collective than most; without a clear majority nobody is accused."""
+    first: dict[Rank, str] = {}
+    for c in claims:
+        if c.rank is not None and c.captures.get("op") is not None:
+            first.setdefault(c.rank, str(c.captures["op"]))
+    ops = sorted(first.values(), key=lambda op: -sum(o == op for o in first.values()))
+    few = tuple(r for r, op in first.items() if op != ops[0])
+    return few if len(few) * 2 < len(first) else ()
+
+
+def _own_words(
+    winner: Evidence, claims: Sequence[Evidence], rank_to_node: Mapping[Rank, NodeName], taxonomy: Taxonomy
+) -> tuple[Rank, ...]:
+    """Ranks whose own processes name a cause, where a witness from outside names only the node.
+
+    A broken device is told from what its neighbours then run into.
+    """
     told = [c for c in claims if c.rank is not None and c.stream is Stream.APPLICATION]
     own = [c for c in told if c.role is Role.ROOT or c.failure == winner.failure]
     own = own or [c for c in told if c.failure not in VICTIMS_REPORT]
+    own = [c for c in own if taxonomy[c.failure].failure_class is FailureClass.HARDWARE] or own
     accused = set(_accused_nodes(winner, rank_to_node))
     ranks = dict.fromkeys(c.rank for c in own if c.rank is not None)
     return tuple(r for r in ranks if rank_to_node.get(r) is None or rank_to_node[r] in accused)
 
 
-def nodes_of(ranks: Sequence[Rank], rank_to_node: Mapping[Rank, NodeName]) -> tuple[NodeName, ...]:
-    """Where the culprit ranks ran, if they are few among the known ones: all ranks together name no node."""
-    if not ranks or len(ranks) * 2 > len(rank_to_node):
-        return ()
-    return tuple(dict.fromkeys(rank_to_node[r] for r in ranks if r in rank_to_node))
-
-
-def with_peer_names(evidence: Sequence[Evidence]) -> list[Evidence]:
-    """The same evidence with peers told by name, where a process of the host has said that the address is its own."""
-    owners: dict[str, set[NodeName]] = {}
-    for e in evidence:
-        if e.signature == _OWN_ADDRESS and e.node is not None:
-            owners.setdefault(str(e.captures.get("peer")), set()).add(e.node)
-    names = {address: nodes.pop() for address, nodes in owners.items() if len(nodes) == 1}
-    return [
-        replace(e, captures={**e.captures, "peer": names[str(e.captures["peer"])]})
-        if e.signature != _OWN_ADDRESS and str(e.captures.get("peer")) in names
-        else e
-        for e in evidence
-    ]
-
-
-def with_ranks(
-    evidence: Sequence[Evidence],
-    process_ranks: Mapping[tuple[NodeName, int], Rank],
-    device_ranks: Mapping[tuple[NodeName, int], Rank],
-) -> list[Evidence]:
-    """The same evidence with the rank of each process or GPU that a line names.
-
-    A process id without a node counts if only one host reported it.
-    """
-    by_pid: dict[int, set[Rank]] = {}
-    for (_, pid), rank in process_ranks.items():
-        by_pid.setdefault(pid, set()).add(rank)
-    known = {pid: next(iter(ranks)) for pid, ranks in by_pid.items() if len(ranks) == 1}
-    return [
-        e if (stated := _stated_rank(e, process_ranks, device_ranks, known)) is None
-        else replace(e, captures={**e.captures, "rank": stated})
-        for e in evidence
-    ]  # fmt: skip
-
-
-def _stated_rank(
-    e: Evidence,
-    process_ranks: Mapping[tuple[NodeName, int], Rank],
-    device_ranks: Mapping[tuple[NodeName, int], Rank],
-    known: Mapping[int, Rank],
-) -> Rank | None:
-    if isinstance(e.captures.get("rank"), int) or e.rank is not None:
-        return None
-    address = bus_address(str(e.captures.get("pci", "")))
-    if e.node is not None and address is not None and (e.node, address) in device_ranks:
-        return device_ranks[e.node, address]
-    pid = e.captures.get("pid")
-    if not isinstance(pid, int):
-        return None
-    return process_ranks.get((e.node, pid)) if e.node is not None else known.get(pid)
-
-
-_PCI = re.compile(r"(?:([\da-fA-F]{4,8}):)?([\da-fA-F]{2}):([\da-fA-F]{2})(?:\.([0-7]))?")
-
-
-def bus_address(pci: str) -> int | None:
-    """`0000:c3:00.0` as the number that NCCL prints as `busId` (0xc3000); None for other texts."""
-    found = _PCI.fullmatch(pci)
-    if found is None:
-        return None
-    domain, bus, device, function = (int(part, 16) if part else 0 for part in found.groups())
-    return (domain << 20) + (bus << 12) + (device << 4) + function
-
-
-def is_of_one_node(ranks: Sequence[Rank], rank_to_node: Mapping[Rank, NodeName], evidence: Sequence[Evidence]) -> bool:
-    """Whether several ranks failed, all of one node, though others ran: then the node may differ, not the program.
-
-    Without places it takes most of an aligned block of eight, and a report of tasks that were ended elsewhere.
-    """
-    if len(ranks) < _SEVERAL:
-        return False
-    if all(r in rank_to_node for r in ranks) and len(set(rank_to_node.values())) > 1:
-        return len({rank_to_node[r] for r in ranks}) == 1
-    ended = {
-        str(e.captures["node"])
-        for e in evidence
-        if "tasks" in e.captures and e.captures.get("reason") in _ENDED_BY_OTHERS
-    }
-    return len({r // _NODE_RANKS for r in ranks}) == 1 and len(ended) > 1
-
-
-_DIGITS = re.compile(r"\d+")
+def _killed_tasks(
+    claims: Sequence[Evidence], failure: FailureName, rank_to_node: Mapping[Rank, NodeName]
+) -> tuple[Rank, ...]:
+    """The tasks that the launcher names for the same failure, unless places show that a task holds several ranks."""
+    tasks = [str(c.captures["tasks"]) for c in claims if c.failure == failure and c.captures.get("tasks")]
+    ranks = tuple(Rank(int(t)) for t in tasks if t.isdigit())
+    return ranks if not rank_to_node or all(r in rank_to_node for r in ranks) else ()
 
 
 def _is_alike(c: Evidence, winner: Evidence) -> bool:

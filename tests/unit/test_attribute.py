@@ -7,6 +7,8 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import pytest
+
 from relight.attribute import AttemptFacts, attribute
 from relight.types import (
     Action,
@@ -51,7 +53,12 @@ DEPTHS = {
 }
 TAXONOMY = {
     FailureName(name): Failure(
-        name=FailureName(name), failure_class=cls, meaning=name, action=Action.RESTART, retries=1, depth=depth,
+        name=FailureName(name),
+        failure_class=cls,
+        meaning=name,
+        action=Action.RESTART,
+        retries=1,
+        depth=depth,
         takes_place=name in {"gpu_fell_off_bus", "node_not_responding"},
         waits_for_place=name in {"insufficient_gpu_capacity", "pod_evicted_by_taint"},
         may_be_local=name in {"input_missing", "python_exception"},
@@ -346,3 +353,54 @@ def test_a_launch_failure_that_the_nodes_own_daemon_confirms_lies_on_that_node()
     assert verdict(launcher, daemon).action is Action.RESTART_EXCLUDING
     assert verdict(launcher, replace(daemon, node=NodeName("n3"))).action is None
     assert verdict(launcher, replace(daemon, stream=Stream.APPLICATION)).action is None
+
+
+@pytest.mark.parametrize("role", list(Role))
+def test_evidence_of_a_silenced_signature_is_told_and_moves_nothing(role: Role) -> None:
+    """Nor does it back, excuse, order an end or date a teardown."""
+    quiet = claim("time_limit", 1, role, maturity="silenced until noon", excuses=(FailureName("cuda_oom"),))
+    said = verdict(quiet, claim("cuda_oom", 2))
+    assert (said.failure, said.evidence_status, said.confirmations) == ("cuda_oom", EvidenceStatus.ESTABLISHED, ())
+    told = [one.reason for one in said.losers]
+    accusing = role in {Role.ROOT, Role.SYMPTOM}
+    assert told == (["signature is silenced until noon: recorded, never decides"] if accusing else [])
+    assert verdict(quiet).failure == "none"
+
+
+def waiting(rank: int, order: int, **captures: Any) -> Evidence:
+    return claim("nccl_collective_timeout", order, Role.SYMPTOM, rank=Rank(rank), captures=captures)
+
+
+def test_the_rank_that_never_enqueued_what_the_others_wait_for_is_the_culprit() -> None:
+    waits = [waiting(r, r + 1, seq=9311, last_enqueued=9313) for r in range(3)]
+    late = claim("nccl_collective_timeout", 9, Role.CONFIRMATION, rank=Rank(3), captures={"last_enqueued": 9310})
+    assert verdict(*waits, late).ranks == (3,)
+    assert verdict(*waits, replace(late, captures={"last_enqueued": 9313})).ranks == ()
+    elsewhere = replace(late, captures={"last_enqueued": 9310, "group": "tp"})
+    assert verdict(*waits, elsewhere).ranks == ()
+
+
+def test_the_few_in_another_collective_are_the_culprits_of_a_desync() -> None:
+    waits = [waiting(r, r + 1, seq=30522, op="ALLREDUCE") for r in range(3)]
+    told = verdict(*waits, waiting(3, 9, seq=30522, op="ALLGATHER"))
+    assert (told.failure, told.ranks) == ("collective_desync", (3,))
+    halves = verdict(*waits[:2], *(waiting(r, r + 5, seq=30522, op="ALLGATHER") for r in (2, 3)))
+    assert (halves.failure, halves.ranks) == ("collective_desync", ())
+
+
+def test_a_broken_gpu_is_told_from_the_errors_of_its_neighbours() -> None:
+    kernel = claim("gpu_fell_off_bus", 1, stream=Stream.KERNEL, file="n1.log", node=NodeName("n1"))
+    own = claim("gpu_fell_off_bus", 4, rank=Rank(2))
+    neighbours = [claim("python_exception", 5 + r, rank=Rank(r)) for r in (0, 1)]
+    assert verdict(kernel, own, *neighbours).ranks == (2,)
+    assert verdict(kernel, *neighbours).ranks == (0, 1)
+
+
+def test_what_happens_on_a_node_that_the_job_was_not_given_is_not_its_failure() -> None:
+    kernel = claim("gpu_fell_off_bus", 1, stream=Stream.KERNEL, file="syslog", node=NodeName("gpu031"))
+    ours = frozenset(NodeName(f"gpu{n:03d}") for n in range(11, 15))
+    told = verdict(kernel, nodes=ours)
+    assert told.failure == "none" and "not of this job" in told.losers[0].reason
+    assert verdict(replace(kernel, node=NodeName("gpu012.cluster")), nodes=ours).failure == "gpu_fell_off_bus"
+    assert verdict(kernel, nodes=frozenset({NodeName("c1")})).failure == "gpu_fell_off_bus"
+    assert verdict(replace(kernel, stream=Stream.APPLICATION), nodes=ours).failure == "gpu_fell_off_bus"

@@ -5,10 +5,11 @@ from __future__ import annotations
 
 import pytest
 
+from detectors.allocation import allocated_nodes
 from detectors.crash import diagnose
 from detectors.log_text import read_log
 from detectors.placement import Placement
-from relight.culprits import bus_address
+from relight.places import bus_address
 from relight.types import Attribution, NodeName, Stream
 from service.diagnosis import Diagnostician
 
@@ -29,7 +30,7 @@ def placed(*lines: str) -> Placement:
 def test_every_rank_that_spoke_is_placed() -> None:
     found = placed(init("n1", 10, 0, 2, 0), init("n2", 10, 1, 2, 0, "c3000"))
     assert found.rank_to_node == {0: "n1", 1: "n2"}
-    assert found.process_ranks == {("n1", 10): 0, ("n2", 10): 1} and found.device_ranks["n2", 0xC3000] == 1
+    assert found.process_ranks == {("n1", 10): 0, ("n2", 10): 1} and found.device_ranks[NodeName("n2"), 0xC3000] == 1
 
 
 def test_ranks_between_those_who_spoke_are_placed_where_no_choice_is_left() -> None:
@@ -101,3 +102,49 @@ def test_the_launchers_report_ties_a_process_to_its_rank(shipped: Diagnostician)
     kernel = "[Fri Jul 31 14:24:00 2026] Out of memory: Killed process 342671 (python3) total-vm:1kB, anon-rss:1kB\n"
     said = judged(shipped, job, kernel)
     assert (said.failure, said.ranks) == ("host_oom_killed", (25,))
+
+
+def test_sruns_report_places_the_tasks_of_one_node(shipped: Diagnostician) -> None:
+    said = "{rank}: RuntimeError: Unexpected error from cudaGetDeviceCount(). Error 802: system not yet initialized\n"
+    job = "".join(said.format(rank=r) for r in (16, 17))
+    job += "srun: error: n2: tasks 16-23: Exited with exit code 1\nsrun: error: n[1,3]: tasks 0-15,24-31: Terminated\n"
+    read = read_log("job.log", job.encode(), Stream.APPLICATION)
+    told, _ = diagnose([read], shipped.signatures, shipped.progress, shipped.taxonomy)
+    assert (told.failure, told.nodes) == ("fabric_manager_not_ready", ("n2",))
+    lone = read_log("job.log", job.replace("tasks 16-23", "task 2").encode(), Stream.APPLICATION)
+    assert diagnose([lone], shipped.signatures, shipped.progress, shipped.taxonomy)[0].nodes == ()
+
+
+@pytest.mark.parametrize(
+    ("line", "nodes"),
+    [
+        ("SLURM_JOB_NODELIST=gpu[011-012]", {"gpu011", "gpu012"}),
+        ("srun: jobid 440170: nodes(2):`gpu[011-012]', cpu counts: 128(x2)", {"gpu011", "gpu012"}),
+        ("salloc: Nodes gpu011 are ready for job", {"gpu011"}),
+        ("SLURM_JOB_NODELIST=gpu[0-99999999]", set()),
+        ("SLURM_NNODES=4", set()),
+    ],
+)
+def test_the_allocation_is_what_the_job_says(line: str, nodes: set[str]) -> None:
+    assert allocated_nodes([b"x", line.encode()]) == nodes
+
+
+@pytest.mark.parametrize(
+    ("after", "failure"),
+    [
+        ("[rank0]: RuntimeError: NCCL communicator was aborted on rank 0.", "python_exception"),
+        ("\n[rank5]: RuntimeError: NCCL communicator was aborted on rank 5.", "python_exception"),
+    ],
+)
+def test_what_others_say_after_an_exception_does_not_explain_it(
+    shipped: Diagnostician, after: str, failure: str
+) -> None:
+    job = (
+        "[rank5]: Traceback (most recent call last):\n"
+        '[rank5]:   File "/data/proj/collate.py", line 48, in __call__\n'
+        '[rank5]:     weights = [len(x["chosen"]) / x["n_turns"] for x in features]\n'
+        f"[rank5]: ZeroDivisionError: division by zero\n{after}\n"
+    )
+    read = read_log("job.log", job.encode(), Stream.APPLICATION)
+    told, _ = diagnose([read], shipped.signatures, shipped.progress, shipped.taxonomy)
+    assert (told.failure, told.ranks) == (failure, (5,))
