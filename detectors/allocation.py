@@ -10,7 +10,8 @@ import hostlist
 
 from relight.types import NodeName
 
-_HINTS = (b"NODELIST", b"jobid ", b"are ready for job")
+HINTS = (b"NODELIST", b"jobid ", b"are ready for job")
+_HINT = re.compile(b"|".join(HINTS))
 _STATED: tuple[re.Pattern[bytes], ...] = tuple(
     re.compile(p)
     for p in (
@@ -30,7 +31,7 @@ def allocated_nodes(lines: Iterable[bytes]) -> frozenset[NodeName]:
     """
     found: frozenset[NodeName] = frozenset()
     for line in lines:
-        if any(hint in line for hint in _HINTS):
+        if _HINT.search(line) is not None:
             stated = next((m for p in _STATED if (m := p.search(line[:4_000])) is not None), None)
             found = _named(stated.group(1).decode()) if stated is not None else found
     return found

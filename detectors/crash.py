@@ -9,11 +9,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from detectors.allocation import HINTS as ALLOCATION_HINTS
 from detectors.allocation import allocated_nodes
 from detectors.attempts import last_attempt_start
 from detectors.evidence import LogEvidence, read_evidence
 from detectors.lines import Lines, year_of
 from detectors.log_text import LogText
+from detectors.placement import HINT as PLACEMENT_HINT
 from detectors.placement import Placement, reported_processes, reported_tasks
 from detectors.silence import silence_before_order
 from relight.attribute import AttemptFacts, attribute
@@ -119,7 +121,7 @@ def _prompted(log: LogText) -> NodeName | None:
 def _placed(read: Sequence[LogEvidence]) -> Placement:
     placement = Placement()
     for one in read:
-        if one.log.stream is Stream.APPLICATION:
+        if one.log.stream is Stream.APPLICATION and PLACEMENT_HINT not in one.log.absent:
             placement.read(one.log.lines[one.first :])
     return placement
 
@@ -131,7 +133,8 @@ def _facts(
     placement: Placement,
 ) -> AttemptFacts:
     jobs = [r for r in read if r.log.stream is Stream.APPLICATION]
-    stated = next((nodes for r in jobs if (nodes := allocated_nodes(r.log.lines[r.first :]))), frozenset())
+    telling = [r for r in jobs if not r.log.absent.issuperset(ALLOCATION_HINTS)]
+    stated = next((nodes for r in telling if (nodes := allocated_nodes(r.log.lines[r.first :]))), frozenset())
     placed = {**placement.rank_to_node, **rank_to_node}
     own = {r.log.rank: r.log.node for r in read if r.log.rank is not None}
     known = {rank: node for rank, node in own.items() if node is not None}

@@ -11,7 +11,10 @@ from dataclasses import dataclass
 from relight.types import NodeName, Rank, Stream
 
 MAX_LINE_BYTES = 64_000
-NEEDLES = (b"==", b"restart", b"RESTART", b"Starting elastic_operator", b'File "', b"Traceback (")
+NEEDLES = (
+    b"==", b"restart", b"RESTART", b"Starting elastic_operator", b'File "', b"Traceback (", b"anks ", b"NODELIST",
+    b"jobid ", b"are ready for job",
+)  # fmt: skip
 _ANSI = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
 _STARTS_ANEW = re.compile(
     rb"^(?:\[|\(|\{|Traceback|\s{2,}File |[EWIF]\d{3,4} |\d{2,4}[-/:]\d\d|\w+Error|\w+:\d+:\d+ "

@@ -16,7 +16,7 @@ _COMMUNICATOR = re.compile(
     rb"([A-Za-z][\w.-]*):(\d+):\d+ \[\d+\] NCCL INFO [^\n]{0,80}?\bcomm 0x[\da-f]+ rank (\d+) n[rR]anks (\d+)\b"
     rb"(?: cudaDev (\d+))?(?: nvmlDev (\d+))?(?: busId ([\da-f]+))?"
 )
-_HINT = b"anks "
+HINT = b"anks "
 _SEVERAL_TASKS = re.compile(r"\d{1,6}(?:-\d{1,6})?(?:,\d{1,6}(?:-\d{1,6})?)+|\d{1,6}-\d{1,6}")
 _MAX_TASKS = 256
 _EXIT_REPORT = SignatureId("pytorch.exit_report")
@@ -47,7 +47,7 @@ class Placement:
 
     def read(self, lines: Iterable[bytes]) -> None:
         for line in lines:
-            if _HINT in line and (found := _COMMUNICATOR.search(line)) is not None:
+            if HINT in line and (found := _COMMUNICATOR.search(line)) is not None:
                 host, pid, rank, size, cuda, nvml, bus = found.groups()
                 device = nvml if nvml is not None else cuda
                 said = _Process(
@@ -111,7 +111,7 @@ class Placement:
 
 
 def reported_processes(read: LogEvidence) -> dict[tuple[NodeName, int | None], Rank]:
-    """Ranks by host and process, by the report of torchrun's agents: host, rank and exit code on three lines in turn."""
+    """Ranks by host and process, by torchrun's report: host, rank and exit code on three lines in turn."""
     out: dict[tuple[NodeName, int | None], Rank] = {}
     for e in read.evidence:
         rank = e.captures.get("rank")

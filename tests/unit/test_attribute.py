@@ -62,7 +62,7 @@ TAXONOMY = {
         takes_place=name in {"gpu_fell_off_bus", "node_not_responding"},
         waits_for_place=name in {"insufficient_gpu_capacity", "pod_evicted_by_taint"},
         may_be_local=name in {"input_missing", "python_exception"},
-    )  # fmt: skip
+    )
     for name, (cls, depth) in DEPTHS.items()
 }
 
