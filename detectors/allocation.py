@@ -10,8 +10,7 @@ import hostlist
 
 from relight.types import NodeName
 
-HINTS = (b"NODELIST", b"jobid ", b"are ready for job")
-_HINT = re.compile(b"|".join(HINTS))
+HINTS = _LIST, _JOB, _READY = b"NODELIST", b"jobid ", b"are ready for job"
 _STATED: tuple[re.Pattern[bytes], ...] = tuple(
     re.compile(p)
     for p in (
@@ -31,7 +30,7 @@ def allocated_nodes(lines: Iterable[bytes]) -> frozenset[NodeName]:
     """
     found: frozenset[NodeName] = frozenset()
     for line in lines:
-        if _HINT.search(line) is not None:
+        if _LIST in line or _JOB in line or _READY in line:
             stated = next((m for p in _STATED if (m := p.search(line[:4_000])) is not None), None)
             found = _named(stated.group(1).decode()) if stated is not None else found
     return found
