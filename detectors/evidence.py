@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -17,6 +18,9 @@ from relight.types import Evidence, FailureName, Role
 from rules.match import Hit, RuleSet
 
 MAX_HITS_PER_SIGNATURE = 400
+MAX_SOURCE = 400
+# A program's own text, shown in a traceback: it says what would be raised, not what was.
+_SOURCE = re.compile(rb"(?:^|[\]:>|] ?)\s{4,}raise [A-Za-z_][\w.]*\(")
 # Captures that make two claims by one writer different ones.
 _DISTINGUISH = (
     "node", "nodes", "peer", "pci", "exit_code", "local_rank", "rank", "ranks", "op", "tasks", "previous_xid", "comm",
@@ -83,7 +87,8 @@ def _hits(log: LogText, signatures: RuleSet, first: int) -> dict[int, tuple[Hit,
         wanted = [i for i in indexes if heard.get(i, 0) < MAX_HITS_PER_SIGNATURE]
         for i in indexes:
             heard[i] = heard.get(i, 0) + 1
-        hits = signatures.hits(log.lines[index], wanted, log.stream) if wanted else ()
+        is_source = _SOURCE.search(log.lines[index][:MAX_SOURCE]) is not None
+        hits = signatures.hits(log.lines[index], wanted, log.stream) if wanted and not is_source else ()
         if hits:
             out[index] = hits
     return out

@@ -59,6 +59,12 @@ _SAVES = re.compile(
     r"save_checkpoint|_save_checkpoint|dist_checkpointing/.*save|save_model|save_pretrained"
     r"|serialization\.py (?:save|_legacy_save|_save|_save_to_state|__exit__|_write_file)"
 )
+# A transfer that ran out of time or broke off, by the class and the library under whose frames it was raised.
+_TRANSFER = re.compile(
+    r"^(?:Timeout|Read|Connect|Connection|Client|Server|IncompleteRead|Protocol|Chunked|Payload|RemoteProtocol|Max)\w*"
+    r"(?:Error|Timeout|Exception|Disconnected|Retries\w*|Read)?$"
+)
+_TRANSFERS = re.compile(r"site-packages/(?:aiohttp|fsspec|httpx|httpcore|requests|urllib3|huggingface_hub|s3fs|gcsfs)/")
 _HUB = re.compile(r"huggingface_hub/|datasets/load\.py|transformers/utils/hub\.py|cached_file|hf_hub_download")
 _CUT: tuple[tuple[re.Pattern[str], str], ...] = (
     (_LOADS, "checkpoint_load_failed"),
@@ -135,6 +141,8 @@ def _ended(lines: Lines, traceback: Traceback, at_line: Hits) -> Claim | None:
     action = None
     if named in _SECONDARY or traceback.is_launcher:
         failure, role = "cause_not_in_log", Role.TEARDOWN
+    elif failure == "python_exception" and _TRANSFER.match(named) and _TRANSFERS.search(_frames(traceback)):
+        failure = "hub_transient_error"
     elif failure == "python_exception" and not _PROGRAM.match(named):
         action = Action.RESTART
     if traceback.is_caused and role is Role.ROOT:

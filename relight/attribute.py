@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 
 from relight.culprits import VICTIMS_REPORT, culprit_ranks, suspects_of
-from relight.places import is_elsewhere, is_of_one_node, nodes_of, with_peer_names, with_ranks
+from relight.places import is_elsewhere, is_of_one_node, named_nodes, nodes_of, with_peer_names, with_ranks
 from relight.refine import refined
 from relight.types import (
     CAUSE_NOT_IN_LOG,
@@ -160,7 +160,7 @@ def _standing(
     ordered: Sequence[Evidence], taxonomy: Taxonomy, losers: list[Loser], facts: AttemptFacts
 ) -> list[Evidence]:
     """The claims that may still be the cause; the others join `losers` with the reason."""
-    excuses = [(e, set(e.excuses)) for e in ordered if e.role is Role.BENIGN and e.excuses]
+    excuses = [e for e in ordered if e.role is Role.BENIGN and e.excuses]
     order = next(
         (
             e
@@ -182,7 +182,7 @@ def _standing(
     for e in ordered:
         if e.role not in {Role.ROOT, Role.SYMPTOM} or e.failure == NO_FAILURE:
             continue
-        excuse = next((b for b, names in excuses if e.failure in names and _excuses(b, e)), None)
+        excuse = _excuse(e, excuses)
         if excuse is not None:
             losers.append(_lost(e, f"harmless here: {excuse.title}"))
         elif (e.is_survived or _is_weathered(e, ordered)) and e.failure not in STOP_ORDERS:
@@ -206,10 +206,19 @@ def _standing(
     return out
 
 
+def _excuse(e: Evidence, benign: Sequence[Evidence]) -> Evidence | None:
+    """The line that makes a claim harmless; of nodes that both name, every one must be spoken for."""
+    fitting = [b for b in benign if e.failure in b.excuses and _excuses(b, e)]
+    spoken_for = {node for b in fitting for node in named_nodes(b)}
+    if not spoken_for or not named_nodes(e) or named_nodes(e) <= spoken_for:
+        return next(iter(fitting), None)
+    return next((b for b in fitting if not named_nodes(b)), None)
+
+
 def _excuses(benign: Evidence, e: Evidence) -> bool:
     if benign.where.file != e.where.file:
         return False
-    return not benign.excuses_earlier_only or benign.last_order > max(e.order, e.last_order)
+    return not benign.excuses_earlier_only or max(benign.order, benign.last_order) > max(e.order, e.last_order)
 
 
 def _is_weathered(e: Evidence, ordered: Sequence[Evidence]) -> bool:

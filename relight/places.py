@@ -85,6 +85,12 @@ def bus_address(pci: str) -> int | None:
     return (domain << 20) + (bus << 12) + (device << 4) + function
 
 
+def named_nodes(e: Evidence) -> frozenset[NodeName]:
+    """The nodes that a line speaks of."""
+    told = e.captures.get("nodes") or e.captures.get("node")
+    return frozenset(NodeName(n) for n in str(told).split(",") if n) if told is not None else frozenset()
+
+
 def is_elsewhere(e: Evidence, allocated: frozenset[NodeName]) -> bool:
     """Whether a witness from outside speaks only of nodes that the job was not given.
 

@@ -404,3 +404,17 @@ def test_what_happens_on_a_node_that_the_job_was_not_given_is_not_its_failure() 
     assert verdict(replace(kernel, node=NodeName("gpu012.cluster")), nodes=ours).failure == "gpu_fell_off_bus"
     assert verdict(kernel, nodes=frozenset({NodeName("c1")})).failure == "gpu_fell_off_bus"
     assert verdict(replace(kernel, stream=Stream.APPLICATION), nodes=ours).failure == "gpu_fell_off_bus"
+
+
+def test_of_several_nodes_each_must_be_spoken_for_to_excuse_a_claim() -> None:
+    lost = claim("node_not_responding", 1, stream=Stream.SCHEDULER, captures={"nodes": "n1,n2"})
+    back = [
+        claim(
+            "none", 2 + n, Role.BENIGN, stream=Stream.SCHEDULER, captures={"node": f"n{n}"}, last_order=2 + n,
+            excuses=(FailureName("node_not_responding"),), excuses_earlier_only=True,
+        )
+        for n in (1, 2)
+    ]  # fmt: skip
+    assert verdict(lost, *back).failure == "none"
+    assert verdict(lost, back[0]).failure == "node_not_responding"
+    assert verdict(*back, replace(lost, order=9, last_order=9)).failure == "node_not_responding"

@@ -148,3 +148,28 @@ def test_what_others_say_after_an_exception_does_not_explain_it(
     read = read_log("job.log", job.encode(), Stream.APPLICATION)
     told, _ = diagnose([read], shipped.signatures, shipped.progress, shipped.taxonomy)
     assert (told.failure, told.ranks) == (failure, (5,))
+
+
+@pytest.mark.parametrize(
+    ("job", "failure"),
+    [
+        (
+            '  File "/venv/lib/python3.11/site-packages/fsspec/asyn.py", line 25, in _runner\n    result[0] = await coro\n'
+            "asyncio.exceptions.TimeoutError\n",
+            "hub_transient_error",
+        ),
+        (
+            '  File "/work/train.py", line 25, in step\n    queue.get(timeout=5)\nasyncio.exceptions.TimeoutError\n',
+            "python_exception",
+        ),
+        (
+            '  File "/work/plan.py", line 354, in create\n'
+            '    raise RuntimeError(f"CUDA out of memory. Tried to allocate 2 GiB")\nKeyError: 3\n',
+            "python_exception",
+        ),
+    ],
+    ids=["a transfer", "the program's own wait", "source text"],
+)
+def test_frames_say_what_an_exception_was_about(shipped: Diagnostician, job: str, failure: str) -> None:
+    read = read_log("job.log", f"Traceback (most recent call last):\n{job}".encode(), Stream.APPLICATION)
+    assert diagnose([read], shipped.signatures, shipped.progress, shipped.taxonomy)[0].failure == failure
