@@ -23,7 +23,7 @@ from relight.policy_terms import (
     Terms,
 )
 from relight.types import Action, Failure, FailureClass, FailureName, Mode, Taxonomy
-from relight.watching import SlowTerms
+from relight.watching import TERM_RANGE_S, HangPolicy, HangTerms, SlowTerms
 from rules.problems import Problem, RulesInvalid
 from rules.source import Path, Source, read_source
 
@@ -33,6 +33,8 @@ Count = Annotated[int, Field(strict=True, ge=1, le=100_000)]
 Budget = Annotated[int, Field(strict=True, ge=0, le=100_000)]
 Ratio = Annotated[float, Field(strict=True, ge=0, le=1)]
 Flag = Annotated[bool, Field(strict=True)]
+Pause = Annotated[int, Field(strict=True, ge=TERM_RANGE_S[0], le=TERM_RANGE_S[1])]
+Label = Annotated[str, StringConstraints(min_length=1, max_length=200)]
 Seconds = Annotated[int, Field(strict=True, ge=1, le=604_800)]
 
 
@@ -109,6 +111,21 @@ class _SlownessText(_Strict):
     boundary_s: Seconds = 120
 
 
+class _HangText(_Strict):
+    at_least_s: Pause | None = None
+    at_most_s: Pause | None = None
+    start_s: Pause | None = None
+
+    @property
+    def terms(self) -> HangTerms:
+        return HangTerms(at_least_s=self.at_least_s, at_most_s=self.at_most_s, start_s=self.start_s)
+
+
+class _HangsText(_HangText):
+    partitions: dict[Label, _HangText] = Field(default_factory=dict)
+    workloads: dict[Label, _HangText] = Field(default_factory=dict)
+
+
 class _ClassText(_Strict):
     action: Action | None = None
     retries: Retries | None = None
@@ -140,6 +157,7 @@ class _PolicyText(_Strict):
     deadlines: _DeadlinesText = _DeadlinesText()
     back_off: _BackOffText = _BackOffText()
     slowness: _SlownessText = _SlownessText()
+    hangs: _HangsText = _HangsText()
     mode_caps: dict[Action, Mode] = Field(default_factory=dict)
     classes: dict[FailureClass, _ClassText] = Field(default_factory=dict)
     failures: dict[Name, _EntryText] = Field(default_factory=dict)
@@ -203,6 +221,11 @@ def load_policy(file: str, text: str, taxonomy: Taxonomy) -> PolicyTable:
         back_off=BackOff(**parsed.back_off.model_dump()),
         mode_caps=dict(parsed.mode_caps),
         slowness=SlowTerms(**parsed.slowness.model_dump()),
+        hangs=HangPolicy(
+            default=parsed.hangs.terms,
+            partitions={name: said.terms for name, said in parsed.hangs.partitions.items()},
+            workloads={name: said.terms for name, said in parsed.hangs.workloads.items()},
+        ),
         version="sha256:" + hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16],
     )
 
@@ -248,7 +271,18 @@ def _contradictions(source: Source, parsed: _PolicyText, taxonomy: Taxonomy) -> 
             problems.append(
                 source.problem(path, f"{path[-1]} {small} is above {what} {large}", f"lower it or raise {what}")
             )
-    return problems
+    return problems + _hang_contradictions(source, parsed.hangs)
+
+
+def _hang_contradictions(source: Source, said: _HangsText) -> list[Problem]:
+    levels: list[tuple[Path, _HangText]] = [(("hangs",), said)]
+    levels += [(("hangs", "partitions", name), one) for name, one in said.partitions.items()]
+    levels += [(("hangs", "workloads", name), one) for name, one in said.workloads.items()]
+    return [
+        source.problem((*path, "at_least_s"), fault, "lower it or raise at_most_s")
+        for path, one in levels
+        for fault in one.terms.faults()
+    ]
 
 
 def _unknown(source: Source, path: Path, name: str, known: Taxonomy | dict[str, _FailureText]) -> Problem:

@@ -81,6 +81,10 @@ TEXT_CAPTURES = frozenset(
         "throughput",
         "tokens",
         "samples",
+        "batch",
+        "sequence_length",
+        "rank_batch",
+        "accumulation",
         "percent",
         "limit",
         "usage",
@@ -92,6 +96,7 @@ TEXT_CAPTURES = frozenset(
 CAPTURES = INT_CAPTURES | TEXT_CAPTURES
 
 SignatureName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9_]+\.[a-z0-9_]+$", max_length=80)]
+Maturity = Literal["sandbox", "test", "stable", "deprecated"]
 Line = Annotated[str, StringConstraints(min_length=1, max_length=4000)]
 
 
@@ -168,7 +173,7 @@ class Signature(_Strict):
     title: str = Field(min_length=3, max_length=200)
     failure: str = "none"
     role: Role = Role.SYMPTOM
-    maturity: Literal["sandbox", "test", "stable", "deprecated"] = "stable"
+    maturity: Maturity = "stable"
     severity: Severity = Severity.ERROR
     streams: list[Stream] = Field(min_length=1)
     source: list[str] = Field(min_length=1)
@@ -195,6 +200,7 @@ class Signature(_Strict):
         "initialising",
         "data_stall",
         "completed",
+        "shape",
     ] = ""
     tests: Tests
 

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Literal
 
 from relight.types import Stream
+from rules.formatting import formatted
 from rules.problems import Problem
 from rules.schema import Row, Signature
 from rules.source import read_source
@@ -16,6 +17,7 @@ from service.terminal import escaped
 
 Format = Literal["text", "json", "github"]
 _ID_LINE = re.compile(r"^id:\s*['\"]?([a-z0-9_]+\.[a-z0-9_]+)", re.MULTILINE)
+_OVERLAY_LINE = re.compile(r"^kind:\s*['\"]?overlay\b", re.MULTILINE)
 
 
 def problem_lines(problems: Iterable[Problem], form: Format) -> Iterator[str]:
@@ -48,7 +50,12 @@ def _property(text: str) -> str:
 
 
 def with_related(asked: Mapping[str, str], others: Mapping[str, str]) -> dict[str, str]:
-    """The files asked about, and those of the others that their checks need: same ids, superseded ones."""
+    """The files asked about, and what their checks need: same ids, superseded ones, the targets of overlays.
+
+    An overlay needs everything: what it changes, and the other overlays, which it may contradict.
+    """
+    if any(_OVERLAY_LINE.search(text) for text in asked.values()):
+        return {**others, **asked}
     needed: set[str] = set()
     for file, text in asked.items():
         value = read_source(file, text).value
@@ -113,7 +120,7 @@ def _row(key: str, row: Row) -> Iterator[str]:
 
 def new_signature(name: str, failure: str, stream: Stream, line: str) -> str:
     """A signature file to fill in: complete enough to pass lint once its two examples are real."""
-    return f"""\
+    draft = f"""\
 # yaml-language-server: $schema=../../schema/signature.v1.json
 id: {name}
 title: {_quoted(name.rpartition(".")[2].replace("_", " ").capitalize())}
@@ -134,6 +141,7 @@ tests:
   silent:
     - line: 'EDIT: a near miss that must not match'
 """.replace("line''s", "line's")
+    return formatted(name, draft)
 
 
 def _words(line: str) -> str:

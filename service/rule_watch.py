@@ -1,5 +1,5 @@
 # Copyright The Relight authors. SPDX-License-Identifier: Apache-2.0
-"""Reads rule folders again when their files change, once they stand still, and keeps the last good set."""
+"""Reads rule folders again once changed files stand still or a silence turns, and keeps the last good set."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from service.rules_store import Reload, RuleStore
 
 class RuleWatch:
     """Looks at the files' names, sizes and times; reads them only after a change that has settled.
+
+    A silence of a signature that begins or ends is a change too, and waits for nothing.
 
     Shapes: `fingerprint` is any text that changes with the files; `swapped` is told of a set that is in force,
             `refused` of one that is not and whose predecessor stays.
@@ -43,13 +45,17 @@ class RuleWatch:
         found = self._fingerprint()
         if found != self._seen:
             self._seen, self._since = found, now
-        if self._since is None or now - self._since < self._settle:
+        if self._since is None:
+            return self._told(self._store.turn()) if self._store.is_due(now) else None
+        if now - self._since < self._settle:
             return None
         self._since = None
         if found == self._loaded:
             return None
         self._loaded = found
-        done = self._store.reload()
+        return self._told(self._store.reload())
+
+    def _told(self, done: Reload) -> Reload:
         if not done.is_good:
             self._refused(done)
         elif done.is_swapped:

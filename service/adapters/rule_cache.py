@@ -11,42 +11,33 @@ from pathlib import Path
 from pydantic import TypeAdapter, ValidationError
 
 import rules
-from rules.lint import lint
-from rules.match import RuleSet
-from rules.problems import RulesInvalid
-from rules.schema import Signature
+from rules.checked import Checked
+from rules.lint import check
 
-_SIGNATURES = TypeAdapter(list[Signature])
-_FORMAT = b"relight rule cache 1"
-_CODE = ("schema.py", "lint.py", "source.py", "match.py")
+_CHECKED = TypeAdapter(Checked)
+_FORMAT = b"relight rule cache 2"
 
 
-def load_cached(files: Mapping[str, str], failures: Iterable[str], folder: Path | None) -> tuple[RuleSet, RuleSet]:
-    """Compile a rule set, checking it only if these very files have not been checked by this program before.
+def check_cached(files: Mapping[str, str], failures: Iterable[str], folder: Path | None) -> Checked:
+    """A faultless rule set, checked only if these very files have not been checked by this program before.
 
-    Shapes: as `rules.lint.load`; `folder` None means no cache.
+    Shapes: as `rules.lint.check`; `folder` None means no cache.
     Errors: RulesInvalid with every problem. A cache that cannot be read or written is only slower.
     """
     names = sorted(failures)
     kept = None if folder is None else folder / f"{_digest(files, names)}.json"
     checked = _read(kept)
     if checked is None:
-        report = lint(files, names)
-        if report.problems:
-            raise RulesInvalid(report.problems)
-        checked = [s for s in report.signatures if s.maturity != "deprecated"]
+        checked = check(files, names)
         _write(kept, checked)
-    return (
-        RuleSet(s for s in checked if s.kind == "signature"),
-        RuleSet(s for s in checked if s.kind == "progress"),
-    )
+    return checked
 
 
 def _digest(files: Mapping[str, str], failures: Iterable[str]) -> str:
     digest = hashlib.sha256(_FORMAT)
     home = Path(rules.__file__).parent
-    for name in _CODE:
-        digest.update((home / name).read_bytes())
+    for module in sorted(home.glob("*.py")):
+        digest.update(module.read_bytes())
     for name, text in sorted(files.items()):
         digest.update(f"{len(name)}:{name}{len(text)}:".encode())
         digest.update(text.encode("utf-8", "surrogatepass"))
@@ -54,22 +45,22 @@ def _digest(files: Mapping[str, str], failures: Iterable[str]) -> str:
     return digest.hexdigest()
 
 
-def _read(path: Path | None) -> list[Signature] | None:
+def _read(path: Path | None) -> Checked | None:
     if path is None:
         return None
     try:
-        return _SIGNATURES.validate_json(path.read_bytes())
+        return _CHECKED.validate_json(path.read_bytes())
     except (OSError, ValidationError):
         return None
 
 
-def _write(path: Path | None, signatures: list[Signature]) -> None:
+def _write(path: Path | None, checked: Checked) -> None:
     if path is None:
         return
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile(dir=path.parent, suffix=".part", delete=False) as part:
-            part.write(_SIGNATURES.dump_json(signatures))
+            part.write(_CHECKED.dump_json(checked))
         Path(part.name).replace(path)
         for old in sorted(path.parent.glob("*.json"), key=lambda p: p.stat().st_mtime)[:-8]:
             old.unlink(missing_ok=True)

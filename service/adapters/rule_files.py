@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -51,6 +52,20 @@ def fingerprint(folders: Iterable[Path] = ()) -> str:
 def read_text(path: Path) -> str:
     """A rule file's text; bytes that are not UTF-8 become U+FFFD, which lint then reports in place."""
     return path.read_bytes().decode("utf-8", "replace")
+
+
+def write_rule_file(path: Path, text: str) -> None:
+    """Put a whole text in the place of a file, so that a service that watches it never reads half of it.
+
+    Errors: OSError where the disk refuses; the file is then as it was.
+    """
+    unfinished = path.with_name(f".{path.name}.{os.getpid()}.unfinished")
+    try:
+        unfinished.write_text(text, "utf-8")
+        unfinished.chmod(path.stat().st_mode & 0o777)
+        unfinished.replace(path)
+    finally:
+        unfinished.unlink(missing_ok=True)
 
 
 def _name(path: Path) -> str:

@@ -13,8 +13,10 @@ import typer
 
 from relight.types import Stream
 from rules.lint import LintReport, lint
+from rules.overlay import overlay_json_schema
 from rules.schema import signature_json_schema
 from service import bootstrap
+from service.commands import rule_bench, rule_docs, rule_fmt
 from service.commands.options import AsJson, ConfigFile, settings_from
 from service.rule_reports import (
     Format,
@@ -27,6 +29,12 @@ from service.rule_reports import (
 from service.terminal import ExitCode, escaped, message, result, result_json, stop
 
 app = typer.Typer(help="Lint, test, explain and try signatures.", no_args_is_help=True, rich_markup_mode=None)
+app.command()(rule_fmt.fmt)
+app.command("bench")(rule_bench.run_bench)
+app.command()(rule_docs.docs)
+RuleFolders = Annotated[
+    list[Path] | None, typer.Option("--rules", help="Folders with your own signatures and overlays.")
+]
 Paths = Annotated[list[Path] | None, typer.Argument(help="Signature files or folders; all packs if none.")]
 
 
@@ -40,6 +48,9 @@ def lint_rules(
     report, asked = _checked(paths or [], config)
     for line in problem_lines(report.problems, form):
         result(line)
+    now = bootstrap.clock().now()
+    for quiet in (one for one in report.silences if one.file in asked and one.until <= now):
+        message(f"{quiet.file}:{quiet.line}: the silence of {quiet.target} is over since {quiet.until:%Y-%m-%d}")
     message(_summary(report, len(asked)))
     raise typer.Exit(ExitCode.FINDINGS if report.problems else ExitCode.OK)
 
@@ -96,6 +107,37 @@ def explain(
 
 
 @app.command()
+def show(
+    name: Annotated[str, typer.Argument(help="Signature id.")],
+    as_json: AsJson = False,
+    config: ConfigFile = None,
+    folders: RuleFolders = None,
+) -> None:
+    """Show a signature as it is in force, and the file and line that each field comes from, overlays included."""
+    from service import rule_origins
+
+    texts = _all_texts(config, folders)
+    homes = signature_names(texts)
+    if name not in homes:
+        raise stop(f"no signature {name!r}{_suggestion(name, homes)}", ExitCode.USAGE)
+    report = lint(texts, bootstrap.failures())
+    found = next((s for s in report.signatures if s.id == name), None)
+    for line in problem_lines(report.problems, "text"):
+        message(line)
+    if found is None:
+        raise stop(f"{homes[name]} is faulty, see above", ExitCode.FINDINGS)
+    state = rule_origins.state_of(found, report.touches, report.silences, bootstrap.clock().now())
+    fields = tuple(rule_origins.origins(found, report, homes[name], texts[homes[name]]))
+    if as_json:
+        result_json({"id": name, **rule_origins.origins_told(state, fields)})
+    else:
+        result(escaped(f"{name}: {state}"))
+        for one in fields:
+            result(f"  {one}")
+    raise typer.Exit(ExitCode.FINDINGS if report.problems else ExitCode.OK)
+
+
+@app.command()
 def match(
     file: Annotated[Path, typer.Option("--file", "-f", help="A log; - reads standard input.")],
     stream: Annotated[Stream, typer.Option(help="Who wrote the log.")] = Stream.APPLICATION,
@@ -142,9 +184,11 @@ def new(
 
 
 @app.command()
-def schema() -> None:
-    """Print the JSON Schema of a signature file, for editors."""
-    result(json.dumps(signature_json_schema(), indent=2))
+def schema(
+    overlay: Annotated[bool, typer.Option("--overlay", help="That of overlays instead.")] = False,
+) -> None:
+    """Print the JSON Schema of a signature file, or of an overlay, for editors."""
+    result(json.dumps(overlay_json_schema() if overlay else signature_json_schema(), indent=2))
 
 
 def _checked(paths: list[Path], config: Path | None) -> tuple[LintReport, Mapping[str, str]]:
@@ -165,11 +209,18 @@ def _checked(paths: list[Path], config: Path | None) -> tuple[LintReport, Mappin
         signatures=report.signatures,
         problems=tuple(p for p in report.problems if p.file in asked or any(f in p.what for f in asked)),
         files=len(asked),
+        touches=report.touches,
+        silences=report.silences,
     ), asked
 
 
-def _all_texts(config: Path | None) -> dict[str, str]:
-    return bootstrap.rule_texts(settings_from(config))
+def _all_texts(config: Path | None, folders: list[Path] | None = None) -> dict[str, str]:
+    """The shipped rules and those of the site. Ends with code 2 where a folder is missing."""
+    try:
+        texts = bootstrap.rule_texts(settings_from(config))
+        return {**texts, **bootstrap.read_rule_files(folders or ())}
+    except OSError as error:
+        raise stop(f"{error.filename or ''} {error.strerror or error}".strip(), ExitCode.USAGE) from error
 
 
 def _summary(report: LintReport, files: int) -> str:

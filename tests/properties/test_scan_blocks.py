@@ -26,7 +26,7 @@ lines = st.lists(
 @given(text=lines)
 def test_a_scan_finds_the_same_with_and_without_blocks(shipped: Diagnostician, text: list[bytes]) -> None:
     for rules in (shipped.signatures, shipped.progress):
-        assert list(rules.scan(text)) == list(rules._scan_lines(text, 0))
+        assert list(rules.candidates(text)) == list(rules._scan_lines(text, 0))
 
 
 def test_a_hit_far_down_a_quiet_log_is_found_and_one_in_a_loud_log_too(shipped: Diagnostician) -> None:
