@@ -45,6 +45,7 @@ class ArCusum:
         self.count = self.long = self.taught = 0
         self._first: list[float] = []
         self._recent: deque[float] = deque(maxlen=RECENT)
+        self._low, self._lows = -0.6 * effect, 0
 
     def _accident(self) -> float:
         """What noise alone may charge, by the false alarms allowed a day."""
@@ -56,7 +57,10 @@ class ArCusum:
     @property
     def threshold(self) -> float:
         """The charge that alarms: beyond noise, and at least some minutes' worth."""
-        return max(self._accident(), 0.75 * self._effect * 180 / max(self.interval_s, 1e-3))
+        return self._beyond(self._accident())
+
+    def _beyond(self, accident: float) -> float:
+        return max(accident, 0.75 * self._effect * 180 / max(self.interval_s, 1e-3))
 
     @property
     def is_degraded(self) -> bool:
@@ -81,12 +85,14 @@ class ArCusum:
             r = LONG
         else:
             self.long = 0
-        reach = max(4 * self.sigma, 4 * self._effect, self.threshold / 20)
+        accident = self._accident()
+        threshold = self._beyond(accident)
+        reach = max(4 * self.sigma, 4 * self._effect, threshold / 20)
         r = min(max(r, -reach), reach)
-        self.charge = min(max(0.0, self.charge + r - self._effect / 2), 2 * self.threshold)
+        self.charge = min(max(0.0, self.charge + r - self._effect / 2), 2 * threshold)
         self.count = self.count + 1 if self.charge > 0 else 0
-        self._recent.append(r)
-        if self.charge < self._accident() / 4:
+        self._remember(r)
+        if self.charge < accident / 4:
             self._learn(r)
         self.last = r
 
@@ -101,9 +107,9 @@ class ArCusum:
             self._first = []
 
     def _learn(self, r: float) -> None:
-        near = min(max(r, -3 * self.sigma), 3 * self.sigma)
-        before = min(max(self.last, -3 * self.sigma), 3 * self.sigma)
-        product = min(max(near * before / self.sigma**2, -1.5), 1.5)  # else the first steps of a drop raise rho
+        most = 3 * self.sigma
+        near, before = _held(r, most), _held(self.last, most)
+        product = _held(near * before / self.sigma**2, 1.5)  # else the first steps of a drop raise rho
         self.rho = min(max(0.98 * self.rho + 0.02 * product, 0.0), 0.8)
         self.sigma = max(SIGMA_FLOOR, self.sigma + 0.01 * (1.2533 * abs(near) - self.sigma))
         assert self.level is not None
@@ -114,15 +120,23 @@ class ArCusum:
 
     def rise(self) -> float | None:
         """The median excess since the charge began, if it has reached its threshold; else None."""
-        if self.charge <= self.threshold or not self.count:
+        if not self.count or self.charge <= self.threshold:
             return None
         excess = statistics.median(list(self._recent)[-min(self.count, RECENT) :])
         return excess if excess > CLEAR * self._effect else None
 
     def has_fallen(self) -> bool:
         """True if the last 40 values lie clearly below the level: the job became faster."""
-        recent = list(self._recent)[-40:]
-        return len(recent) == 40 and statistics.median(recent) < -0.6 * self._effect
+        if self._lows < 20 or len(self._recent) < 40:  # the median of 40 is below only if 20 of them are
+            return False
+        return statistics.median(list(self._recent)[-40:]) < self._low
+
+    def _remember(self, r: float) -> None:
+        recent, low = self._recent, self._low
+        if len(recent) == RECENT:
+            self._lows -= recent[0] < low
+        recent.append(r)
+        self._lows += r < low
 
     def relearn(self, by: float) -> None:
         """Move the level: what happened since has been reported, or the job has recovered."""
@@ -132,6 +146,7 @@ class ArCusum:
         self.charge = self.last = 0.0
         self.count = 0
         self._recent.clear()
+        self._lows = 0
 
     def recovered_by(self) -> float:
         return statistics.median(list(self._recent)[-40:])
@@ -145,3 +160,13 @@ class ArCusum:
         for name, value in zip(_NUMBERS, numbers, strict=True):
             setattr(self, name, value)
         self._first, self._recent = list(first), deque(recent, maxlen=RECENT)
+        self._lows = sum(r < self._low for r in self._recent)
+
+
+def _held(value: float, most: float) -> float:
+    """The value, kept within `most` of 0."""
+    if value > most:
+        return most
+    if value < -most:
+        return -most
+    return value

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter, defaultdict
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -52,13 +52,14 @@ def evaluate(
     with_claims: bool = False,
     without_failure: bool = False,
     folds: int = FOLDS,
+    done: Callable[[], object] = lambda: None,
 ) -> Scores:
     """Train on some groups of cases, ask about the others, until each was asked about once.
 
     Groups are whole families of failures (`by_family`) or single reports; cases of one source, or whose words
     agree by more than 0.8, are one group. Lines of signatures whose words agree by more than 0.5 with a line of
     an asked case are not learnt from; with `without_failure`, no line is that means the same failure.
-    Without claims, the asked cases look as if no signature knew them.
+    Without claims, the asked cases look as if no signature knew them. `done` is called after each fold.
     Errors: ValueError for fewer groups than two.
     """
     chosen = settings or AttributionSettings()
@@ -77,6 +78,7 @@ def evaluate(
         rows = [*learnt.tolist(), *_without_leaks(lines, questions, secret)]
         model = AttributionModel.fit([ordered[i] for i in rows], chosen, counted[rows])
         guesses += [replace(one, fold=fold) for one in guesses_of(model, questions, with_claims=with_claims)]
+        done()
     threshold = confident_from(guesses)
     metrics = metrics_of(guesses, threshold)
     metrics.update(_confidence_elsewhere(guesses))

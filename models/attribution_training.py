@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -19,7 +19,7 @@ from models.attribution_model import (
     libraries,
     settings_from_json,
 )
-from models.attribution_scores import Guess, Scores, data_digest, evaluate, metrics_of, sureness
+from models.attribution_scores import FOLDS, Guess, Scores, data_digest, evaluate, metrics_of, sureness
 from relight.jsonform import MalformedJson, decode, encode
 
 # Each view of the same cases: what it withholds, and what its figures are good for.
@@ -45,17 +45,21 @@ def train(
     at: datetime,
     settings: AttributionSettings | None = None,
     views: Sequence[str] = tuple(VIEWS),
+    done: Callable[[], object] = lambda: None,
 ) -> Sealed:
-    """Cross-validate, fit on everything, write the card and seal it all.
+    """Cross-validate, fit on everything, write the card and seal it all; `done` is called after each of `rounds`.
 
     Errors: ValueError for too few cases or classes; ArtefactRefused for a version of another form.
     """
     chosen = settings or AttributionSettings()
-    scores = {view: evaluate(examples, chosen, **VIEWS[view][1]) for view in dict.fromkeys((JUDGED_BY, *views))}
+    scores = {
+        view: evaluate(examples, chosen, **VIEWS[view][1], done=done) for view in dict.fromkeys((JUDGED_BY, *views))
+    }
     judged = scores[JUDGED_BY]
     for one in scores.values():
         one.metrics["at_threshold"] = sureness(one.guesses, judged.threshold)
     model = AttributionModel.fit(examples, chosen)
+    done()
     manifest = Manifest(
         name=NAME,
         version=version,
@@ -75,6 +79,11 @@ def train(
         CARD: card(manifest, scores).encode("utf-8"),
     }
     return seal(manifest, files)
+
+
+def rounds(views: Sequence[str] = tuple(VIEWS)) -> int:
+    """How often a model is fitted in `train`, with cases enough: the folds of each view, and once on everything."""
+    return FOLDS * len(dict.fromkeys((JUDGED_BY, *views))) + 1
 
 
 def model_of(sealed: Sealed) -> AttributionModel:

@@ -45,18 +45,20 @@ class ClippedTrend:
             return
         off = value - self.trend
         rate = max(self._rate, 1 / (self._seen + 1))
-        if self.is_ready:
+        if self._seen >= self._warmup:
             spread = max(self.spread, self._least(self.trend))
-            self.charge = max(0.0, self.charge + min(off, 6 * spread) / spread - self._allowance)
+            charge = self.charge + min(off, 6 * spread) / spread - self._allowance
+            self.charge = charge if charge > 0 else 0.0
             if abs(off) <= 5 * spread:
                 self._see_spread(off, value - self._last, self._rate)
             off = min(max(off, -4 * max(spread, self._distance)), 4 * spread)
-            rate *= 0.1 if self.charge > 8 else 1.0
+            if self.charge > 8:
+                rate *= 0.1
         else:
             self._see_spread(off, value - self._last, rate)
+            self._seen += 1
         self.trend += rate * off
         self._last = float(value)
-        self._seen = min(self._seen + 1, self._warmup)
 
     @property
     def spread(self) -> float:
