@@ -6,11 +6,13 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
+import os
 import re
 import secrets
 import threading
 import zlib
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -180,6 +182,7 @@ class TokenBook:
             fresh = self._file.with_name(self._file.name + ".new")
             fresh.touch(mode=0o600)
             fresh.write_text(text, "utf-8")
+            _give_to_owner(fresh, self._file)
             fresh.replace(self._file)
             self._stamp = _stamp(self._file)
         self._tokens = tokens
@@ -202,6 +205,14 @@ class TokenBook:
 def _stamp(file: Path) -> tuple[int, int]:
     seen = file.stat()
     return seen.st_mtime_ns, seen.st_ino
+
+
+def _give_to_owner(fresh: Path, file: Path) -> None:
+    """Who may read the file may read the new one, also where root issues a token for a service of its own user."""
+    if file.exists():
+        kept = file.stat()
+        with suppress(PermissionError):
+            os.chown(fresh, kept.st_uid, kept.st_gid)
 
 
 def _stored(token: Token) -> dict[str, object]:

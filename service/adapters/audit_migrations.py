@@ -47,14 +47,14 @@ def shipped(folder: Path = FOLDER) -> tuple[Migration, ...]:
     return tuple(found)
 
 
-def pending(connection: duckdb.DuckDBPyConnection, known: tuple[Migration, ...]) -> tuple[Migration, ...]:
-    """The migrations that this file lacks; AuditFileRefused for a file of a newer or another program."""
+def pending(connection: duckdb.DuckDBPyConnection, known: tuple[Migration, ...], file: str) -> tuple[Migration, ...]:
+    """The migrations that `file` lacks; AuditFileRefused for a file of a newer or another program."""
     applied = _applied(connection)
     newest = max((number for number, _, _ in applied), default=0)
     if newest > len(known):
         raise AuditFileRefused(
             f"the audit file has schema {newest}, this Relight knows up to {len(known)}: "
-            "run the newer Relight, or restore the backup that it made before the migration"
+            f"run the newer Relight, or put back {kept_before(file, len(known) + 1)}, made before the migration"
         )
     for (number, name, sha256), migration in zip(applied, known, strict=False):
         if (number, sha256) != (migration.number, migration.sha256):
@@ -63,6 +63,11 @@ def pending(connection: duckdb.DuckDBPyConnection, known: tuple[Migration, ...])
                 f"this Relight ships {migration.sha256}: install the Relight that made the file"
             )
     return known[len(applied) :]
+
+
+def kept_before(file: str, number: int) -> str:
+    """The name of the copy that is made before a migration."""
+    return f"{file}.before-{number:04}"
 
 
 def apply(connection: duckdb.DuckDBPyConnection, migration: Migration) -> None:

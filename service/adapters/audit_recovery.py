@@ -14,7 +14,7 @@ import duckdb
 from relight.chain import GENESIS, ChainWalk, Record
 from relight.events import AuditRepaired, Repair
 from relight.ports import Head
-from service.adapters.audit_migrations import AuditFileRefused, Migration
+from service.adapters.audit_migrations import AuditFileRefused, Migration, kept_before
 from service.adapters.audit_spill import Salvage, salvage
 from service.adapters.audit_store import AuditStore
 
@@ -101,7 +101,7 @@ def _migrate(recovery: Recovery, known: tuple[Migration, ...], at: datetime) -> 
             at=at,
             repair=Repair.MIGRATED,
             summary="the audit file was migrated; a copy from before is kept beside it",
-            kept_at=f"{recovery.store.path.name}.before-{applied[0].number:04}",
+            kept_at=kept_before(recovery.store.path.name, applied[0].number),
             detail={"migrations": names},
         )
         recovery.repairs.append(repair)

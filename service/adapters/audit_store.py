@@ -72,7 +72,7 @@ class AuditStore:
 
     def migrate(self, known: tuple[Migration, ...]) -> tuple[Migration, ...]:
         """Apply what the file lacks, after a copy of it was made beside it; returns what was applied."""
-        todo = audit_migrations.pending(self._connection, known)
+        todo = audit_migrations.pending(self._connection, known, self.path.name)
         if todo and todo[0].number > 1:
             self._back_up(todo[0].number)
         for migration in todo:
@@ -164,7 +164,7 @@ class AuditStore:
     def _back_up(self, number: int) -> None:
         self.checkpoint()
         self.close()
-        shutil.copy2(self.path, self.path.with_name(f"{self.path.name}.before-{number:04}"))
+        shutil.copy2(self.path, self.path.with_name(audit_migrations.kept_before(self.path.name, number)))
         self._connection = self._connect()
 
 

@@ -1,5 +1,5 @@
 # Copyright The Relight authors. SPDX-License-Identifier: Apache-2.0
-"""`relight audit`: prove that the audit log is whole, export it, read its end."""
+"""`relight audit`: prove that the audit log is whole, export it, back it up, read its end."""
 
 from __future__ import annotations
 
@@ -13,13 +13,17 @@ from typing import Annotated
 import typer
 
 from relight.events import to_json
+from relight.jsonform import MalformedJson
 from relight.ports import AuditFilter, AuditLog, AuditUnavailable, Head, StoredEvent
 from service import bootstrap
+from service.commands import audit_backup
 from service.commands.options import AsJson, ConfigFile, settings_from
 from service.plugins import PluginError
 from service.terminal import ExitCode, escaped, message, result, result_json, stop
 
-app = typer.Typer(help="Verify, export and read the audit log.", no_args_is_help=True, rich_markup_mode=None)
+app = typer.Typer(help="Verify, export, back up and read the audit log.", no_args_is_help=True, rich_markup_mode=None)
+app.command()(audit_backup.backup)
+app.command()(audit_backup.restore)
 _ANCHOR = re.compile(r"(\d+):([0-9a-f]{64})")
 Kind = Annotated[list[str] | None, typer.Option("--kind", help="Only events of this kind; repeatable.")]
 
@@ -131,7 +135,7 @@ def _opened(config: Path | None) -> Iterator[AuditLog]:
             yield log
         finally:
             log.close()
-    except (AuditUnavailable, OSError) as error:
+    except (AuditUnavailable, MalformedJson, OSError) as error:
         raise _unreachable(error) from error
 
 

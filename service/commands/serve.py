@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from relight.jsonform import MalformedJson
 from rules.problems import RulesInvalid
 from service import bootstrap
 from service.commands.options import ConfigFile, settings_from
@@ -39,7 +40,7 @@ def serve(
         raise stop(f"the rules hold {len(invalid.problems)} problems", ExitCode.CONFIG) from invalid
     except (ConfigError, PluginError, TokenError) as error:
         raise stop(str(error), ExitCode.CONFIG) from error
-    except (RuntimeError, OSError) as error:  # the audit log, or a file of the settings
+    except (RuntimeError, MalformedJson, OSError) as error:  # the audit log, or a file of the settings
         raise stop(str(error), ExitCode.CANNOT_REACH) from error
 
 

@@ -9,13 +9,16 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from itertools import takewhile
 from pathlib import Path
 
 import httpx
 import pytest
 import yaml
+from typer.testing import CliRunner
 
 from service.bootstrap.serving import DRAIN_S, Running, running
+from service.cli import app
 from service.config import Audit, Server, Settings, load_settings
 from tests.deploy.tools import DEPLOY, ROOT, run, tool
 
@@ -46,6 +49,30 @@ def test_the_image_takes_every_package_of_the_tree_and_nothing_else() -> None:
     assert sorted(copied) == sorted(packages)
     ignored = (ROOT / ".dockerignore").read_text().splitlines()
     assert ignored[0] == "*" and {f"!{name}" for name in packages} <= set(ignored)
+
+
+def pins(name: str) -> set[str]:
+    return set(re.findall(r"^[\w.-]+==\S+", (ROOT / name).read_text(), re.MULTILINE))
+
+
+def hashes(name: str) -> set[str]:
+    return set(re.findall(r"--hash=\S+", (ROOT / name).read_text()))
+
+
+@pytest.mark.parametrize("name", ["deploy/requirements.lock", "deploy/build.lock"])
+def test_what_is_installed_in_production_is_what_was_tested(name: str) -> None:
+    assert pins(name) <= pins("requirements.lock") and hashes(name) <= hashes("requirements.lock")
+
+
+def test_the_lock_of_production_holds_every_dependency_and_no_tool() -> None:
+    import tomllib
+
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    wanted = [*project["dependencies"], *project["optional-dependencies"]["otel"]]
+    names = {re.match(r"[\w.-]+", one)[0].lower() for one in wanted}  # type: ignore[index]
+    locked = {one.partition("==")[0].lower() for one in pins("deploy/requirements.lock")}
+    assert names <= locked
+    assert not locked & {"pytest", "mypy", "ruff", "uv", "hatchling", "torch"}
 
 
 # ------------------------------------------------------------------ systemd
@@ -79,6 +106,10 @@ def test_systemd_can_read_the_unit() -> None:
 def test_the_settings_shipped_with_the_unit_are_known_ones() -> None:
     settings = load_settings(DEPLOY / "systemd" / "config.toml").settings
     assert settings.recommend.mode == "monitor" and not settings.server.is_loopback
+    service = unit("relight.service")["Service"]
+    state = Path("/var/lib") / service["StateDirectory"]
+    assert settings.audit.path.parent == state, "commands on the machine would not find what the service writes"
+    assert service["WorkingDirectory"] == f"%S/{service['StateDirectory']}" and "AUDIT" not in service["Environment"]
 
 
 # ------------------------------------------------------------------ guides
@@ -103,8 +134,21 @@ def test_every_path_that_a_guide_names_is_served() -> None:
 
 def test_every_file_that_the_guide_names_is_there() -> None:
     text = (ROOT / "docs" / "operators-guide.md").read_text() + (ROOT / "docs" / "collectors.md").read_text()
-    for name in set(re.findall(r"\bdeploy/[\w./-]+\w", text)):
+    for name in set(re.findall(r"(?<!tests/)\bdeploy/[\w./-]+\w", text)):
         assert (ROOT / name).exists(), name
+
+
+def test_every_command_of_the_guide_is_known_with_its_options() -> None:
+    text = (ROOT / "docs" / "operators-guide.md").read_text()
+    found = re.findall(r"(?:^|[`/ ])relight ((?:audit|token|replay|rules|controller|config|serve)\b[^`\n|&#]*)", text)
+    assert len(found) >= 8
+    for words in ([one for one in command.split() if not one.startswith("$")] for command in found):
+        path = list(takewhile(lambda one: re.fullmatch(r"[a-z]+", one), words))[:2]
+        path = path[:1] if path[0] in {"replay", "serve"} else path
+        told = CliRunner().invoke(app, [*path, "--help"], env={"COLUMNS": "200"})
+        assert told.exit_code == 0, words
+        for option in (one for one in words if one.startswith("--")):
+            assert option in told.stdout, f"relight {' '.join(words)}"
 
 
 @pytest.mark.parametrize("body", [body for kind, body in COLLECTORS if kind == "yaml"], ids=lambda one: one[2:20])
