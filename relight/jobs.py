@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -23,6 +23,7 @@ class JobRecord:
     `job_id` is the id that verbs take; an array task has its own, a heterogeneous job that of its leader.
     `state` is None if the scheduler used a word that we do not know. `is_ambiguous`: the record holds a
     field twice, as a job name that imitates fields does, so that nothing may be done on its strength.
+    `tasks_per_node` is what was asked for, which need not be what came out.
     """
 
     job_id: str
@@ -42,6 +43,7 @@ class JobRecord:
     nodes: tuple[NodeName, ...] = ()
     requested_nodes: int | None = None
     gpus_per_node: int | None = None
+    tasks_per_node: int | None = None
     exc_nodes: tuple[NodeName, ...] = ()
     failed_nodes: tuple[NodeName, ...] = ()
     priority: int | None = None
@@ -73,7 +75,8 @@ class JobRecord:
 
     @property
     def is_schedulers_hold(self) -> bool:
-        return self.reason in SCHEDULER_HOLDS
+        """Held by the scheduler itself; a reason that a job still bears when it runs again is no hold."""
+        return self.state is AttemptState.PENDING and self.reason in SCHEDULER_HOLDS
 
     @property
     def marks(self) -> str:
@@ -200,6 +203,13 @@ class BatchScheduler(Protocol):
 
     def clocks(self) -> SchedulerClocks:
         """What is configured; all None if it can't be read."""
+        ...
+
+    def rank_nodes(self, jobs: Sequence[JobRecord]) -> Mapping[str, tuple[NodeName, ...]]:
+        """By job id, the node of rank r at index r; () where that is not certain for every rank.
+
+        A job of which nothing can be said now, since it runs nothing or there was no answer, is left out.
+        """
         ...
 
     def marked_text(self, job: JobRecord) -> str:

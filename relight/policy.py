@@ -61,7 +61,13 @@ def decide(attribution: Attribution, history: History, facts: Facts, table: Poli
         failure=case.claim.failure,
         failure_class=case.claim.failure_class,
         exclusions=narrowed.exclusions,
-        decision_basis=(*case.basis, *wanted.basis, *narrowed.basis, f"{wanted.action}: {wanted.reason}"),
+        decision_basis=(
+            *case.basis,
+            *_one_cause(case),
+            *wanted.basis,
+            *narrowed.basis,
+            f"{wanted.action}: {wanted.reason}",
+        ),
         retry_outlook=outlook(case, wanted),
         ledgers_before=history.ledger,
         ledgers_after=history.ledger if _goes_on(case, wanted) else case.after,
@@ -75,6 +81,14 @@ def decide(attribution: Attribution, history: History, facts: Facts, table: Poli
     )
 
 
+def _one_cause(case: Case) -> tuple[str, ...]:
+    """Why the breaker stays shut though as many workloads failed alike as would open it."""
+    alike = case.history.same_failure_workloads
+    if not case.entry.counts or not case.causes < case.table.limits.breaker_workloads <= alike:
+        return ()
+    return (f"{alike} workloads failed alike by {case.causes} cause(s): kernel or scheduler blame nodes they share",)
+
+
 def _goes_on(case: Case, wanted: Wanted) -> bool:
     """An attempt that is merely watched has not been used up."""
     return wanted.action is Action.CONTINUE and case.entry.counts
@@ -85,6 +99,8 @@ def _goes_on(case: Case, wanted: Wanted) -> bool:
 
 def _wanted(case: Case) -> Wanted:
     """The action before any limit: people and scheduler first, then ledgers, then the table."""
+    if case.facts.is_off:
+        return Wanted(Action.NO_DECISION, "class_is_off")
     if case.entry.respects_user:
         return _respectful(case)
     if case.facts.slowness is not None and case.is_slow:

@@ -73,8 +73,28 @@ class Case:
 
     @property
     def is_breaking(self) -> bool:
-        """The same failure in several workloads within minutes: a cause outside of them."""
-        return self.entry.counts and 0 < self.table.limits.breaker_workloads <= (self.history.same_failure_workloads)
+        """The same failure by several causes within minutes: something outside of the workloads and their nodes."""
+        return self.entry.counts and 0 < self.table.limits.breaker_workloads <= self.causes
+
+    @property
+    def causes(self) -> int:
+        """How many workloads failed alike, those on one dead node being one: kernel or scheduler name the cause."""
+        limit, others = self.history.same_failure_workloads, self.history.same_failure_places
+        placed = [nodes for nodes in (self.hard_nodes, *others.values()) if nodes]
+        dead = {short_name(node) for nodes in placed for node in nodes}
+        return min(limit, max(limit - len(placed), 0) + len(dead))
+
+    @property
+    def hard_nodes(self) -> frozenset[NodeName]:
+        """Nodes that an established failure names by a source out of the user's reach."""
+        if self.claim.evidence_status is not EvidenceStatus.ESTABLISHED:
+            return frozenset()
+        accused = [s for s in self.claim.suspects if s.node is not None]
+        return frozenset(s.node for s in accused if s.node is not None and self._is_witnessed(s))
+
+    def _is_witnessed(self, suspect: Suspect) -> bool:
+        earlier = self.history.witnesses.get(suspect.node, ()) if suspect.node is not None else ()
+        return suspect.is_independent or any(witness.is_independent for witness in earlier)
 
     @property
     def has_too_little_time(self) -> bool:

@@ -19,8 +19,9 @@ from relight.types import (
     Mode,
     NodeName,
     Progress,
+    WorkloadId,
 )
-from relight.watching import Slowness, SlowTerms
+from relight.watching import HangPolicy, Slowness, SlowTerms
 
 LONGEST_EXCLUSION = timedelta(days=7)
 
@@ -166,6 +167,7 @@ class PolicyTable:
     back_off: BackOff = BackOff()
     mode_caps: Mapping[Action, Mode] = field(default_factory=dict)
     slowness: SlowTerms = field(default_factory=SlowTerms)
+    hangs: HangPolicy = field(default_factory=HangPolicy)
     version: str = "builtin"
 
     def entry(self, failure: FailureName, failure_class: FailureClass) -> PolicyEntry:
@@ -209,7 +211,8 @@ class History:
     """What happened before, to the workload and to the cluster.
 
     `same_failure_workloads` counts distinct workloads, this one among them, that met this failure within
-    the breaker's window. `eligible_nodes` are those the workload could be placed on now, the accused ones
+    the breaker's window; `same_failure_places` says of the others among them which nodes sources out of their users'
+    reach blame for it, where any do. `eligible_nodes` are those the workload could be placed on now, the accused ones
     among them, whatever is excluded already left out; None means unknown. `launch_failures`
     counts distinct workloads, this one among them, that failed to start on a node within a day;
     `accused_elsewhere` counts, by `progress.entity_key`, the other workloads struck there within a day,
@@ -227,6 +230,7 @@ class History:
     cluster_restarts_last_hour: int = 0
     user_restarts_last_hour: int = 0
     same_failure_workloads: int = 1
+    same_failure_places: Mapping[WorkloadId, frozenset[NodeName]] = field(default_factory=dict)
     is_breaker_open: bool = False
     cluster_nodes: int | None = None
     partition_nodes: int | None = None
@@ -239,7 +243,8 @@ class Facts:
     """What is known of the attempt itself; None and empty mean unknown, never zero.
 
     `modes` maps whoever set a mode (cluster, partition, class, workload) to it; the lowest wins, none at
-    all is monitor. `domains` and `racks` map a node to its NVLink domain and its rack.
+    all is monitor. `domains` and `racks` map a node to its NVLink domain and its rack. `is_off`: no advice is
+    given on this class of failures.
     """
 
     state: AttemptState | None = None
@@ -259,6 +264,7 @@ class Facts:
     decide_deadline: datetime | None = None
     slowness: Slowness | None = None
     modes: Mapping[str, Mode] = field(default_factory=dict)
+    is_off: bool = False
 
 
 # ------------------------------------------------------------------ the verdict

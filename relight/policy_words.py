@@ -43,6 +43,7 @@ def counterfactual(case: Case, wanted: Wanted, narrowed: Narrowed) -> str:
 
 
 _INSTEAD_OF_SILENCE = {
+    "class_is_off": "would be advised on if a person set its class to record at least",
     "user_end_suspected": "would stop if the scheduler confirmed that a person ended the job",
     "deadline_passed_without_a_cause": "would restart if asked before the deadline",
     "too_little_time_left_to_be_useful": "would restart if the time left covered a reload and a checkpoint",
@@ -122,6 +123,7 @@ REASONS = {
     "awaiting_approval": "a person has to approve it first",
     "breaker_open": "too much fails at once: nothing is done until a person looks",
     "cannot_recover_without_change": "the log establishes a failure that returns until code, data or settings change",
+    "class_is_off": "a person switched advice on this class off; the scheduler's own rule applies",
     "deadline_passed_without_a_cause": "the deadline passed and no cause was found; the scheduler's own rule applies",
     "ended_without_any_progress": "it ended before it made any progress, and would again",
     "gain_below_the_restarts_cost": "it is slower than it was, but a restart would cost more than it gains",

@@ -240,6 +240,7 @@ class Acting:
         if phase == "error":
             pursuit.tries[verb] = pursuit.tries.get(verb, 0) + 1
         if phase == "done":
+            pursuit.done[verb] = pursuit.done.get(verb, 0) + 1
             pursuit.times.setdefault(str(verb), now.isoformat())
         self.save(pursuit)
 
@@ -281,7 +282,9 @@ class Acting:
                             {"why": str(why)[:300], "key": entry["key"]})  # fmt: skip
 
     def _key(self, pursuit: Pursuit, verb: Verb) -> str:
-        return f"{pursuit.generation}/{verb}/{pursuit.tries.get(verb, 0)}"
+        """The same for one step however often it is told; a step that is taken again, as to undo it, has its own."""
+        again = f"+{count}" if (count := pursuit.done.get(verb, 0)) else ""
+        return f"{pursuit.generation}/{verb}/{pursuit.tries.get(verb, 0)}{again}"
 
     def _verdict(self, pursuit: Pursuit, do: Do, refusal: SchedulerRefused | None) -> Gone | None:
         if refusal is not None and refusal.code in _REFUSED:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
+from relight.trace_ids import traceparent
 from relight.types import Action, AttemptId, IncidentId, NodeName, RecommendationId
 
 JsonObject = Mapping[str, Any]
@@ -30,7 +31,13 @@ class Transport(Protocol):
     """Sends one request. Errors: AdvisorUnreachable."""
 
     def send(
-        self, method: str, path: str, *, body: JsonObject | None = None, query: Mapping[str, str] | None = None
+        self,
+        method: str,
+        path: str,
+        *,
+        body: JsonObject | None = None,
+        query: Mapping[str, str] | None = None,
+        traceparent: str = "",
     ) -> tuple[int, JsonObject]: ...
 
 
@@ -96,10 +103,14 @@ class SeenIncident:
 
 
 class Advisor:
-    """Calls on `/v1`. Errors: AdvisorUnreachable, AdvisorRefused."""
+    """Calls on `/v1`; work on a recommendation is sent within its incident's trace.
+
+    Errors: AdvisorUnreachable, AdvisorRefused.
+    """
 
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
+        self._incidents: dict[RecommendationId, IncidentId] = {}
 
     def put_attempt(self, attempt: AttemptId, body: JsonObject) -> bool:
         """Whether it was applied; False if a later look is known there."""
@@ -110,16 +121,16 @@ class Advisor:
         return self._ask("GET", f"/v1/attempts/{attempt}")
 
     def advise(self, attempt: AttemptId, trigger: str) -> Advice:
-        return _advice(self._ask("POST", "/v1/recommendations", {"attempt_id": attempt, "trigger": trigger}))
+        return self._seen(self._ask("POST", "/v1/recommendations", {"attempt_id": attempt, "trigger": trigger}))
 
     def recommendation(self, name: RecommendationId) -> Advice:
-        return _advice(self._ask("GET", f"/v1/recommendations/{name}"))
+        return self._seen(self._ask("GET", f"/v1/recommendations/{name}"))
 
     def changed(self, cluster: str, since: int) -> tuple[tuple[Advice, ...], int]:
         """What changed behind a revision, and the revision to ask with next."""
         query = {"cluster": cluster, "since_revision": str(since), "limit": "250"}
         said = self._ask("GET", "/v1/recommendations", query=query)
-        return tuple(map(_advice, said.get("items", ()))), int(said.get("revision", since))
+        return tuple(map(self._seen, said.get("items", ()))), int(said.get("revision", since))
 
     def open_incidents(self) -> tuple[SeenIncident, ...]:
         said = self._ask("GET", "/v1/incidents", query={"is_open": "true", "state": "OPEN", "limit": "250"})
@@ -130,16 +141,16 @@ class Advisor:
 
     def claim(self, name: RecommendationId, controller: str, generation: int, lease_s: float) -> Claim:
         body = {"controller_id": controller, "observed_generation": generation, "lease_s": lease_s}
-        said = self._ask("POST", f"/v1/recommendations/{name}/claim", body)
+        said = self._ask("POST", f"/v1/recommendations/{name}/claim", body, about=name)
         return Claim(
             token=str(said["claim_token"]),
             until=_moment(said["lease_expires_at"]),
-            advice=_advice(said["recommendation"]),
+            advice=self._seen(said["recommendation"]),
         )
 
     def milestone(self, name: RecommendationId, step: str, phase: str, key: str, detail: JsonObject) -> None:
         body = {"recommendation_id": name, "step": step, "phase": phase, "idempotency_key": key, "detail": detail}
-        self._ask("POST", "/v1/milestones", body)
+        self._ask("POST", "/v1/milestones", body, about=name)
 
     def reconcile(
         self,
@@ -154,12 +165,27 @@ class Advisor:
                                 "observation": observation}  # fmt: skip
         if token is not None:
             body["claim_token"] = token
-        self._ask("PUT", f"/v1/recommendations/{name}/reconciliation", body)
+        self._ask("PUT", f"/v1/recommendations/{name}/reconciliation", body, about=name)
+
+    def _seen(self, said: JsonObject) -> Advice:
+        advice = _advice(said)
+        if advice.incident is not None and advice.is_open:
+            self._incidents[advice.id] = advice.incident
+        else:
+            self._incidents.pop(advice.id, None)
+        return advice
 
     def _ask(
-        self, method: str, path: str, body: JsonObject | None = None, query: Mapping[str, str] | None = None
+        self,
+        method: str,
+        path: str,
+        body: JsonObject | None = None,
+        query: Mapping[str, str] | None = None,
+        about: RecommendationId | None = None,
     ) -> JsonObject:
-        status, said = self._transport.send(method, path, body=body, query=query)
+        incident = self._incidents.get(about) if about is not None else None
+        trace = traceparent(incident, "act") if incident is not None else ""
+        status, said = self._transport.send(method, path, body=body, query=query, traceparent=trace)
         if status >= 500 or status in {408, 429}:
             raise AdvisorUnreachable(f"{method} {path}: {status} {said.get('detail', '')}")
         if status >= 400:

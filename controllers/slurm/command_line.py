@@ -4,14 +4,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, tzinfo
 
-from controllers.slurm import scontrol_text, slurm_json
+from controllers.slurm import scontrol_text, slurm_json, task_layout
 from controllers.slurm.node_names import compacted
+from controllers.slurm.refusals import refusal
 from controllers.slurm.runners import Answer, Runner
 from controllers.slurm.scontrol_text import Garbled
+from controllers.slurm.task_layout import needs_details
 from relight.jobs import (
     ClusterReading,
     EndedRun,
@@ -25,28 +27,6 @@ from relight.jobs import (
 from relight.types import NodeName
 
 _JOB_ID = re.compile(r"\d{1,10}")
-_NO_SUCH_JOB = "Invalid job id specified"
-# Slurm's own words, which have not changed from 20.11 to 26.05, in the order of the first that fits.
-_REFUSALS = (
-    (_NO_SUCH_JOB, RefusalCode.NOT_FOUND),
-    ("Invalid node name", RefusalCode.INVALID_NODE),
-    ("no longer pending", RefusalCode.NOT_PENDING),
-    ("is pending execution", RefusalCode.ALREADY_PENDING),
-    ("presently disabled", RefusalCode.NOT_REQUEUEABLE),
-    ("Only batch jobs", RefusalCode.NOT_BATCH),
-    ("Access/permission denied", RefusalCode.DENIED),
-    ("Invalid user id", RefusalCode.DENIED),
-    ("already completing or completed", RefusalCode.NOT_PENDING),
-    ("already finished", RefusalCode.NOT_PENDING),
-)
-_DOWN = (
-    "Unable to contact",
-    "Connection refused",
-    "timed out",
-    "Socket timed out",
-    "Zero Bytes",
-    "Unable to establish",
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,6 +84,18 @@ class SlurmCommandLine:
         except (SchedulerUnreachable, SchedulerRefused, ValueError):
             return SchedulerClocks()
 
+    def rank_nodes(self, jobs: Sequence[JobRecord]) -> Mapping[str, tuple[NodeName, ...]]:
+        """By the running steps, and by the jobs' CPUs where those alone tell how the tasks are split."""
+        try:
+            known = task_layout.steps(self._said("scontrol", "--oneliner", "show", "step"))
+            doubtful = [one for job in jobs if (one := task_layout.main_step(job, known)) and needs_details(job, one)]
+            even = frozenset[str]()
+            if doubtful:
+                even = task_layout.even_jobs(self._said("scontrol", "--oneliner", "--details", "show", "job"))
+        except (SchedulerUnreachable, SchedulerRefused, Garbled):
+            return {}
+        return task_layout.places(jobs, known, even)
+
     # -------------------------------------------------------------- verbs
 
     def marked_text(self, job: JobRecord) -> str:
@@ -156,10 +148,7 @@ class SlurmCommandLine:
 
 def _refusal(argv: Sequence[str], answer: Answer) -> SchedulerRefused | SchedulerUnreachable:
     said = f"{answer.err} {answer.out}".strip()
-    if any(word in said for word in _DOWN):
-        return SchedulerUnreachable(f"{' '.join(argv[:3])}: {said[:300]}")
-    code = next((code for words, code in _REFUSALS if words in said), RefusalCode.OTHER)
-    return SchedulerRefused(code, f"{' '.join(argv[:3])}: {said[:300] or f'exit code {answer.code}'}")
+    return refusal(" ".join(argv[:3]), said or f"exit code {answer.code}")
 
 
 def _checked(job_id: str) -> str:

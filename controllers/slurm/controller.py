@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from controllers.slurm.acting import Acting, Blind
-from controllers.slurm.advice import Advice, Advisor, AdvisorRefused, AdvisorUnreachable
+from controllers.slurm.advice import Advice, Advisor, AdvisorRefused, AdvisorUnreachable, SeenIncident
 from controllers.slurm.following import EndedBadly, Following
 from controllers.slurm.pursuit import new_pursuit, pursuit_from
 from controllers.slurm.recovery import Recovery
@@ -21,6 +21,8 @@ from relight.ports import Clock
 from relight.types import Action, AttemptId, AttemptState, IncidentId, Mode
 
 _HUNG = frozenset({"hang"})
+_SLOW = frozenset({"straggler", "slowdown"})
+SLOW_EVERY = timedelta(minutes=1)
 FOLLOW_UPS = 5
 FOLLOWED_FOR = timedelta(hours=1)
 
@@ -59,6 +61,7 @@ class Controller:
         acting = Acting(settings, scheduler, advisor, store, slips, self.following, clock)
         self._recovery = Recovery(settings, acting, advisor, store, clock, is_paused)
         self._jobs_before = 0
+        self._slow_at: dict[IncidentId, datetime] = {}
 
     def tick(self) -> Round:
         """One round."""
@@ -139,15 +142,24 @@ class Controller:
         return int(each) * int(wanted) if each and wanted else None
 
     def _watch(self, now: datetime) -> None:
-        """Runs that hang while Slurm thinks that all is well, and what people propose."""
+        """Runs that hang or became slow while Slurm thinks that all is well, and what people propose."""
         for incident in self._advisor.open_incidents():
-            if _HUNG & set(incident.anomalies) and (running := self._running(incident.attempt, now)) is not None:
+            is_due = _HUNG & set(incident.anomalies) or self._is_slow_again(incident, now)
+            if is_due and (running := self._running(incident.attempt, now)) is not None:
                 self._ask(running, "external", was_running=True)
         known = self._store.get("meta", "revision") or {"number": 0}
         changed, revision = self._advisor.changed(self._settings.cluster, int(known["number"]))
         self._adopt(changed, now)
         if revision != known["number"]:
             self._store.put("meta", "revision", {"number": revision})
+
+    def _is_slow_again(self, incident: SeenIncident, now: datetime) -> bool:
+        """Slowness is weighed anew at each checkpoint once it was asked about; asking again keeps that up."""
+        asked_at = self._slow_at.get(incident.id)
+        if not _SLOW & set(incident.anomalies) or (asked_at is not None and now - asked_at < SLOW_EVERY):
+            return False
+        self._slow_at = {name: at for name, at in self._slow_at.items() if now - at < FOLLOWED_FOR} | {incident.id: now}
+        return True
 
     def _see_what_came_of_it(self, now: datetime) -> None:
         """When training went on: the advisor knows, by a step beyond the last; it is asked for an hour."""

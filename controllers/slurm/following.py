@@ -10,10 +10,12 @@ from typing import Any
 
 from controllers.slurm.advice import Advisor, AdvisorRefused
 from controllers.slurm.opt_in import Choice
+from controllers.slurm.rank_places import RankPlaces
 from controllers.slurm.settings import ControllerSettings
 from controllers.slurm.store import Store
 from controllers.slurm.tracks import (
     Capacity,
+    Surroundings,
     Track,
     advanced,
     attempt_body,
@@ -54,6 +56,7 @@ class Following:
         self._scheduler = scheduler
         self._advisor = advisor
         self._store = store
+        self._places = RankPlaces(scheduler)
         self._known: dict[str, Track] = {key: track_from(body) for key, body in store.all("track")}
 
     def track(self, job_id: str) -> Track | None:
@@ -71,13 +74,18 @@ class Following:
     def follow(self, reading: ClusterReading, born_at: datetime) -> Iterator[EndedBadly]:
         """Publish every followed job of a survey; the runs that failed come out, until they are asked about."""
         nodes = tuple(reading.nodes)
-        for job in reading.jobs:
-            choice = self._settings.opt_in.choose(job)
-            if choice.mode is None or job.is_array_rest or job.is_ambiguous or job.state is None:
-                continue
-            capacity = capacity_for(job, nodes)
-            yield from self._job(job, choice, capacity, reading.at, born_at)
+        followed = [(job, choice) for job in reading.jobs if (choice := self._choice(job)) is not None]
+        places = self._places.look((job for job, _ in followed), reading.at)
+        for job, choice in followed:
+            seen = Surroundings(capacity=capacity_for(job, nodes), rank_nodes=places.get(job.job_id))
+            yield from self._job(job, choice, seen, reading.at, born_at)
         self._forget(reading)
+
+    def _choice(self, job: JobRecord) -> Choice | None:
+        """What is chosen for a job that is followed."""
+        choice = self._settings.opt_in.choose(job)
+        is_out = choice.mode is None or job.is_array_rest or job.is_ambiguous or job.state is None
+        return None if is_out else choice
 
     def asked(self, attempt: AttemptId, job_id: str) -> None:
         """Advice on this failure is on record."""
@@ -89,17 +97,17 @@ class Following:
     # -------------------------------------------------------------- one job
 
     def _job(
-        self, job: JobRecord, choice: Choice, capacity: Capacity, now: datetime, born_at: datetime
+        self, job: JobRecord, choice: Choice, around: Surroundings, now: datetime, born_at: datetime
     ) -> Iterator[EndedBadly]:
         track = self._known.get(job.job_id)
         if track is None or not is_same_job(track, job):
             track = self._begun(job, choice, now)
         if job.restart_count > track.restart_count:
-            self._replaced(track, job, capacity, now)
+            self._replaced(track, job, around.capacity, now)
             track = replace(advanced(track, job, choice, now), last={}, applied=False, asked=False)
         elif job.restart_count < track.restart_count:
             track = replace(advanced(track, job, choice, now), last={}, applied=False)
-        body = attempt_body(job, track, choice, self._settings.cluster, capacity, now)
+        body = attempt_body(job, track, choice, self._settings.cluster, around, now)
         if _means(body) != _means(track.last) or not track.applied:
             track = replace(advanced(track, job, choice, now), last=body, applied=False)
             self.remember(track)

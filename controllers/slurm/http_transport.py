@@ -22,13 +22,21 @@ class HttpTransport:
         self._token, self._read_at = "", (0, 0)
 
     def send(
-        self, method: str, path: str, *, body: JsonObject | None = None, query: Mapping[str, str] | None = None
+        self,
+        method: str,
+        path: str,
+        *,
+        body: JsonObject | None = None,
+        query: Mapping[str, str] | None = None,
+        traceparent: str = "",
     ) -> tuple[int, JsonObject]:
         import httpx
 
         if self._client is None:
             self._client = httpx.Client(base_url=self._url, timeout=self._timeout_s, trust_env=False)
         headers = {"Authorization": f"Bearer {self._current_token()}"}
+        if traceparent:
+            headers["traceparent"] = traceparent
         try:
             answer = self._client.request(method, path, json=body, params=dict(query or {}), headers=headers)
             said: Any = answer.json()

@@ -17,7 +17,8 @@ from relight.types import Action, AttemptId, NodeName, RecommendationId
 @dataclass(kw_only=True)
 class Pursuit:
     """Times as ISO text. `open_step` is a verb whose outcome is not known yet; `outbox` holds milestones that
-    could not be sent when they were due; `times` are the moments that latencies are measured by."""
+    could not be sent when they were due; `times` are the moments that latencies are measured by; `checkpoint` is
+    the last one that was complete when a merely slow run might be ended."""
 
     attempt: str
     job_id: str
@@ -30,6 +31,7 @@ class Pursuit:
     gpus: int | None = None
     started_at: str = ""
     was_running: bool = False
+    checkpoint: int | None = None
     exclusions: list[str] = field(default_factory=list)
     expires: dict[str, str] = field(default_factory=dict)
     delay_s: int = 0
@@ -46,6 +48,7 @@ class Pursuit:
     lease_until: str = ""
     open_step: str = ""
     tries: dict[str, int] = field(default_factory=dict)
+    done: dict[str, int] = field(default_factory=dict)
     outbox: list[dict[str, Any]] = field(default_factory=list)
     reached_at: str = ""
     reached_reason: str = ""

@@ -14,7 +14,8 @@ from controllers.slurm.settings import ControllerSettings
 from controllers.slurm.store import Store
 from relight.jobs import JobRecord, SchedulerNode
 from relight.ports import Clock
-from relight.types import Action, AttemptState, Mode
+from relight.types import Action, AttemptId, AttemptState, Mode
+from relight.watching import SLOW
 
 EXECUTION = timedelta(seconds=60)
 PATIENCE = timedelta(minutes=10)
@@ -73,6 +74,8 @@ class Recovery:
             pursuit.take(advice)
         if not advice.is_open or not advice.is_actionable or self._is_demoted(advice, job):
             return False
+        if pursuit.was_running and advice.failure == SLOW and not self._is_at_checkpoint(pursuit):
+            return False
         is_settled = pursuit.was_running or advice.names_a_cause or now >= datetime.fromisoformat(pursuit.settle_until)
         if not is_settled:
             if self._settings.hold_first and advice.is_restart and not pursuit.held_at:
@@ -90,6 +93,13 @@ class Recovery:
         pursuit.times["claimed"] = now.isoformat()
         self._acting.save(pursuit)
         return True
+
+    def _is_at_checkpoint(self, pursuit: Pursuit) -> bool:
+        """A run that is merely slow is ended right after its next checkpoint, so that nothing is computed twice."""
+        saved = self._advisor.attempt(AttemptId(pursuit.attempt)).get("last_checkpoint")
+        if pursuit.checkpoint is None:
+            pursuit.checkpoint = -1 if saved is None else int(saved)
+        return saved is not None and int(saved) > pursuit.checkpoint
 
     def _hold_meanwhile(self, pursuit: Pursuit, advice: Advice, job: JobRecord | None, now: datetime) -> None:
         """Slurm's requeue delay runs while the log is still being read."""

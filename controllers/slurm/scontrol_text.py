@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, tzinfo
 
+from controllers.slurm.gres import gpus_per_node
 from controllers.slurm.log_patterns import LogOwner, log_path
 from controllers.slurm.native_states import attempt_state, ended_state, node_fate
 from controllers.slurm.node_names import expanded
@@ -20,13 +21,13 @@ _OURS = (
     "JobId", "ArrayJobId", "ArrayTaskId", "HetJobId", "HetJobOffset", "SLUID", "UserId", "Account", "QOS",
     "Priority", "JobState", "Reason", "FailedNode", "Requeue", "Restarts", "BatchFlag", "ExitCode", "TimeLimit",
     "SubmitTime", "EligibleTime", "StartTime", "EndTime", "Partition", "ExcNodeList", "NodeList", "NumNodes",
-    "TRES", "AllocTRES", "ReqTRES", "TresPerNode",
+    "TRES", "AllocTRES", "ReqTRES", "TresPerNode", "NtasksPerN:B:S:C",
 )  # fmt: skip
 _OTHERS = (
     "ArrayTaskThrottle", "HetJobIdSet", "GroupId", "MCS_label", "Nice", "Reboot", "DerivedExitCode", "RunTime",
     "TimeMin", "AccrueTime", "ResizeTime", "Deadline", "PreemptEligibleTime", "PreemptTime", "SuspendTime",
     "SecsPreSuspend", "LastSchedEval", "Scheduler", "AllocNode:Sid", "ReqNodeList", "SchedNodeList", "BatchHost",
-    "NumCPUs", "NumTasks", "CPUs/Task", "ReqB:S:C:T", "Socks/Node", "NtasksPerN:B:S:C", "CoreSpec", "JOB_GRES",
+    "NumCPUs", "NumTasks", "CPUs/Task", "ReqB:S:C:T", "Socks/Node", "CoreSpec", "JOB_GRES",
     "MinCPUsNode", "MinMemoryNode", "MinMemoryCPU", "MinTmpDiskNode", "DelayBoot", "OverSubscribe", "Contiguous",
     "Power", "TresPerJob", "TresPerTask", "TresPerSocket", "TresBind", "TresFreq", "MailUser", "MailType",
     "Switches", "CpusPerTres", "MemPerTres", "KillOInInvalidDependent", "StepMgrEnabled", "Segment", "SegmentSize",
@@ -93,7 +94,8 @@ def _job(said: Mapping[str, str], zone: tzinfo, is_ambiguous: bool) -> JobRecord
         eligible_at=_time(said.get("EligibleTime", ""), zone),
         nodes=nodes,
         requested_nodes=requested,
-        gpus_per_node=_gpus(said, requested),
+        gpus_per_node=gpus_per_node(said.get("TresPerNode", ""), _tres(said), requested),
+        tasks_per_node=_leading(said.get("NtasksPerN:B:S:C", "")) or None,
         exc_nodes=expanded(said.get("ExcNodeList", "")),
         failed_nodes=expanded(said.get("FailedNode", "")),
         priority=_leading(said.get("Priority", "")),
@@ -243,12 +245,8 @@ def _maybe_float(value: int | None) -> float | None:
     return None if value is None else float(value)
 
 
-def _gpus(said: Mapping[str, str], nodes_wanted: int | None) -> int | None:
-    per_node = re.search(r"gpu(?::[\w.-]+)*:(\d+)", said.get("TresPerNode", ""))
-    if per_node:
-        return int(per_node[1])
-    total = re.search(r"gres/gpu=(\d+)", said.get("AllocTRES", "") + said.get("TRES", "") + said.get("ReqTRES", ""))
-    return int(total[1]) // nodes_wanted if total and nodes_wanted else None
+def _tres(said: Mapping[str, str]) -> str:
+    return " ".join(said.get(name, "") for name in ("AllocTRES", "TRES", "ReqTRES"))
 
 
 def _reason(text: str) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+from controllers.slurm.gres import gpus_per_node
 from controllers.slurm.log_patterns import LogOwner, log_path
 from controllers.slurm.native_states import attempt_state, node_fate
 from controllers.slurm.node_names import expanded
@@ -63,8 +64,10 @@ def _job(said: Mapping[str, Any]) -> JobRecord:
         node=hosts[0] if hosts else "", work_dir=str(said.get("current_working_directory") or ""),
         array_job=str(array_job) if array_job else None, array_task=task if array_job else None,
     )  # fmt: skip
-    output = said.get("standard_output") or f"slurm-{'%A_%a' if owner.array_task is not None else '%j'}.out"
-    paths = (log_path(str(text), owner) for text in (output, said.get("standard_error") or ""))
+    # Since 25.05 the patterns come filled in as well, those among them that only Slurm can fill in.
+    output = said.get("stdout_expanded") or said.get("standard_output") or _default_output(owner)
+    errors = said.get("stderr_expanded") or said.get("standard_error") or ""
+    paths = (log_path(str(text), owner) for text in (output, errors))
     minutes = number(said.get("time_limit"))
     reason = str(said.get("state_description") or said.get("state_reason") or "")
     return JobRecord(
@@ -84,6 +87,12 @@ def _job(said: Mapping[str, Any]) -> JobRecord:
         eligible_at=moment(said.get("eligible_time")),
         nodes=hosts,
         requested_nodes=number(said.get("node_count")),
+        gpus_per_node=gpus_per_node(
+            str(said.get("tres_per_node") or ""),
+            f"{said.get('tres_alloc_str') or ''} {said.get('tres_req_str') or ''}",
+            number(said.get("node_count")),
+        ),
+        tasks_per_node=number(said.get("tasks_per_node")) or None,
         exc_nodes=_hosts(said.get("excluded_nodes")),
         failed_nodes=_hosts(said.get("failed_node")),
         priority=0 if said.get("hold") is True else number(said.get("priority")),
@@ -102,8 +111,12 @@ def _job(said: Mapping[str, Any]) -> JobRecord:
         is_array_rest=bool(said.get("array_task_string")) and task is None,
         het_leader=str(leader) if leader else None,
         het_offset=number(said.get("het_job_offset")) if leader else None,
-        sluid=str(said["sluid"]) if said.get("sluid") else None,
+        sluid=_sluid(said),
     )
+
+
+def _default_output(owner: LogOwner) -> str:
+    return f"slurm-{'%A_%a' if owner.array_task is not None else '%j'}.out"
 
 
 def json_nodes(said: Mapping[str, Any]) -> tuple[SchedulerNode, ...]:
@@ -168,6 +181,13 @@ def _hosts(said: Any) -> tuple[NodeName, ...]:
     if isinstance(said, list):
         return tuple(name for text in said for name in expanded(str(text)))
     return expanded(str(said or ""))
+
+
+def _sluid(said: Mapping[str, Any]) -> str | None:
+    """The id of this very run: of the job's step id since 26.05."""
+    step = said.get("step_id")
+    found = said.get("sluid") or (step.get("sluid") if isinstance(step, dict) else None)
+    return str(found) if found else None
 
 
 def _comment(said: Any, owner: str) -> str:

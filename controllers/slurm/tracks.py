@@ -115,11 +115,19 @@ class Capacity:
     lost: frozenset[NodeName]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """What a look tells beside the job itself; `rank_nodes` None means that nothing new is known of its ranks."""
+
+    capacity: Capacity
+    rank_nodes: tuple[NodeName, ...] | None = None
+
+
 def attempt_body(
-    job: JobRecord, track: Track, choice: Choice, cluster: ClusterId, capacity: Capacity, at: datetime
+    job: JobRecord, track: Track, choice: Choice, cluster: ClusterId, around: Surroundings, at: datetime
 ) -> dict[str, Any]:
     """What `PUT /v1/attempts/{id}` is sent of a job as it is now."""
-    state = job.state or AttemptState.LOST
+    state, capacity = job.state or AttemptState.LOST, around.capacity
     nodes = list(job.nodes) or list(track.last.get("allocated_nodes", ()) if _is_same_run(track, job) else ())
     failed = [*job.failed_nodes]
     if state in {AttemptState.NODE_FAILED, AttemptState.ENDING, AttemptState.FAILED}:
@@ -129,6 +137,7 @@ def attempt_body(
     return {
         **_standing(job, track, choice, cluster, capacity),
         "allocated_nodes": nodes,
+        "rank_to_node": _rank_to_node(job, track, around.rank_nodes),
         "state": str(state),
         "reason": _reason(job),
         "exit_code": job.exit_code if state.is_terminal else None,
@@ -138,6 +147,14 @@ def attempt_body(
         "started_at": job.start_at.isoformat() if job.start_at and state is not AttemptState.PENDING else None,
         "observed_at": at.isoformat(),
     }
+
+
+def _rank_to_node(job: JobRecord, track: Track, rank_nodes: tuple[NodeName, ...] | None) -> dict[str, str] | None:
+    """The ranks' nodes as newly told, else as they were in this run: a step that has ended is told no more."""
+    if rank_nodes is None:
+        known: dict[str, str] | None = track.last.get("rank_to_node") if _is_same_run(track, job) else None
+        return known
+    return {str(rank): node for rank, node in enumerate(rank_nodes)} or None
 
 
 def ended_body(track: Track, run: EndedRun | None, lost: Collection[NodeName], at: datetime) -> dict[str, Any]:
@@ -173,8 +190,9 @@ def _standing(job: JobRecord, track: Track, choice: Choice, cluster: ClusterId, 
         "uid": job.uid or None,
     }
     scheduler.update({name: value for name, value in named.items() if value is not None})
+    hang = {name: value for name, value in choice.hang.as_json().items() if value is not None}
     opt_in = {"mode": str(choice.mode) if choice.mode else None, "max_restarts": choice.max_restarts,
-              "max_no_progress": choice.max_no_progress}  # fmt: skip
+              "max_no_progress": choice.max_no_progress, **({"hang": hang} if hang else {})}  # fmt: skip
     is_leader = (job.het_offset or 0) == 0
     return {
         "cluster_id": str(cluster),

@@ -6,31 +6,45 @@ from __future__ import annotations
 import signal
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, TypeVar
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import typer
 
 from controllers.slurm.advice import Advisor
-from controllers.slurm.checkup import Checkup, Verdict
-from controllers.slurm.command_line import SlurmCommandLine
 from controllers.slurm.controller import Controller, Round
 from controllers.slurm.http_transport import HttpTransport
 from controllers.slurm.ledger import entry, exposition
-from controllers.slurm.opt_in import OFF, OptInRules
+from controllers.slurm.opt_in import opt_in
+from controllers.slurm.rest_versions import RestVerb
 from controllers.slurm.rounds import Lock, Said, Taken, run_rounds
-from controllers.slurm.runners import LocalRunner, Runner, SshRunner
 from controllers.slurm.settings import ControllerSettings
 from controllers.slurm.slips import FolderOfSlips
 from controllers.slurm.store import Store, StoreUnusable
 from controllers.slurm.watchdog import Watchdog
-from relight.types import ClusterId, Mode
+from relight.types import ClusterId
 from service import bootstrap
-from service.config import slurm_environment
-from service.terminal import ExitCode, escaped, message, result, stop
+from service.commands.slurm_doctor import slurm_doctor
+from service.commands.slurm_reach import (
+    REST_URL,
+    REST_USER,
+    WATCHDOG_VERBS,
+    Backend,
+    BackendChoice,
+    KnownHosts,
+    MarksIn,
+    RestTokenFile,
+    RestUrl,
+    RestUser,
+    RestVersionChoice,
+    SlurmReach,
+    Ssh,
+    SshKey,
+    Zone,
+    reached,
+)
+from service.terminal import ExitCode, message, result, stop
 
 R = TypeVar("R", bound=Said)
 app = typer.Typer(help="Carry recommendations out on a cluster.", no_args_is_help=True, rich_markup_mode=None)
@@ -47,11 +61,6 @@ def _watchdogs() -> None:
     """Keeps `slurm` a sub-command while it is the only one."""
 
 
-Ssh = Annotated[str | None, typer.Option(help="USER@HOST[:PORT] of a login node, instead of commands on this host.")]
-SshKey = Annotated[Path | None, typer.Option(help="Private key for --ssh.")]
-KnownHosts = Annotated[Path | None, typer.Option(help="File with the pinned host key for --ssh.")]
-Zone = Annotated[str, typer.Option(help="Time zone in which the login node prints times, with --ssh.")]
-MarksIn = Annotated[str, typer.Option(help="Job field for our marks: AdminComment (operators only) or Comment.")]
 Every = Annotated[float, typer.Option(help="Seconds between rounds.", min=0.2)]
 Once = Annotated[bool, typer.Option(help="One round, then exit.")]
 State = Annotated[Path, typer.Option(help="Folder of the process's own memory.")]
@@ -81,18 +90,28 @@ def controller_slurm(
     known_hosts: KnownHosts = None,
     zone: Zone = "UTC",
     marks_in: MarksIn = "AdminComment",
+    backend: BackendChoice = Backend.COMMANDS,
+    rest_url: RestUrl = REST_URL,
+    rest_user: RestUser = REST_USER,
+    rest_token_file: RestTokenFile = None,
+    rest_version: RestVersionChoice = "auto",
     every: Every = 5.0,
     once: Once = False,
 ) -> None:
     """Publish jobs, ask for advice on failures, and act on it where that is allowed."""
     try:
+        rules = opt_in(mode, partition or [], jobs_choose=jobs_choose)
         settings = ControllerSettings(
-            cluster=ClusterId(cluster), controller_id=name, opt_in=_opt_in(mode, partition or [], jobs_choose),
+            cluster=ClusterId(cluster), controller_id=name, opt_in=rules,
             settle_s=settle_s, verify_after_s=verify_after_s, max_delay_s=max_delay_s,
         )  # fmt: skip
-        slurm = _scheduler(_Reach(ssh, ssh_key, known_hosts, zone, marks_in), state)
     except ValueError as why:
         raise stop(str(why), ExitCode.USAGE) from why
+    reach = SlurmReach(
+        state=state, ssh=ssh, key=ssh_key, known_hosts=known_hosts, zone=zone, marks_in=marks_in, backend=backend,
+        rest_url=rest_url, rest_user=rest_user, rest_token_file=rest_token_file, rest_version=rest_version,
+    )  # fmt: skip
+    slurm = reached(reach, tuple(RestVerb) if settings.opt_in.may_act else ())
     transport = HttpTransport(url, token_file)
     with _own(state, "controller") as store:
         controller = Controller(
@@ -112,35 +131,7 @@ def controller_slurm(
             raise typer.Exit(ExitCode.CANNOT_REACH)
 
 
-@app.command("doctor")
-def controller_doctor(
-    job: Annotated[str | None, typer.Argument(help="Job whose way to walk; without it only the cluster.")] = None,
-    url: Annotated[str, typer.Option(help="Where the advisor listens.")] = "http://127.0.0.1:8756",
-    token_file: Annotated[
-        Path | None, typer.Option(help="File with a token that may read; without it no advisor.")
-    ] = None,
-    cluster: Annotated[str, typer.Option(help="The cluster's name at the advisor.")] = "default",
-    mode: Annotated[str, typer.Option(help="As the controller is started with.")] = "monitor",
-    partition: Annotated[list[str] | None, typer.Option(help="As the controller is started with.")] = None,
-    ssh: Ssh = None,
-    ssh_key: SshKey = None,
-    known_hosts: KnownHosts = None,
-    zone: Zone = "UTC",
-) -> None:
-    """Walk a Slurm job's way: seen, opted in, signals, advice, gates, action; say where it ends and why."""
-    try:
-        opt_in = _opt_in(mode, partition or [], jobs_choose=True)
-        slurm = _scheduler(_Reach(ssh, ssh_key, known_hosts, zone, "AdminComment"), Path.cwd())
-    except ValueError as why:
-        raise stop(str(why), ExitCode.USAGE) from why
-    advisor = Advisor(HttpTransport(url, token_file)) if token_file is not None else None
-    checkup = Checkup(scheduler=slurm, opt_in=opt_in, cluster=ClusterId(cluster), advisor=advisor)
-    is_through = True
-    for one in checkup.walk(job, bootstrap.clock().now()):
-        result(f"{one.verdict:10} {one.station:18} {escaped(one.says)}")
-        is_through = is_through and one.verdict is not Verdict.ENDS
-    if not is_through:
-        raise typer.Exit(ExitCode.FINDINGS)
+app.command("doctor")(slurm_doctor)
 
 
 @watchdog_app.command("slurm")
@@ -153,14 +144,20 @@ def watchdog_slurm(
     known_hosts: KnownHosts = None,
     zone: Zone = "UTC",
     marks_in: MarksIn = "AdminComment",
+    backend: BackendChoice = Backend.COMMANDS,
+    rest_url: RestUrl = REST_URL,
+    rest_user: RestUser = REST_USER,
+    rest_token_file: RestTokenFile = None,
+    rest_version: RestVersionChoice = "auto",
     every: Every = 5.0,
     once: Once = False,
 ) -> None:
     """Release holds of ours at their deadline, whatever became of advisor and controller."""
-    try:
-        slurm = _scheduler(_Reach(ssh, ssh_key, known_hosts, zone, marks_in), state)
-    except ValueError as why:
-        raise stop(str(why), ExitCode.USAGE) from why
+    reach = SlurmReach(
+        state=state, ssh=ssh, key=ssh_key, known_hosts=known_hosts, zone=zone, marks_in=marks_in, backend=backend,
+        rest_url=rest_url, rest_user=rest_user, rest_token_file=rest_token_file, rest_version=rest_version,
+    )  # fmt: skip
+    slurm = reached(reach, WATCHDOG_VERBS)
     with _own(state, "watchdog") as store:
         watchdog = Watchdog(slurm, store, FolderOfSlips(slips), bootstrap.clock(), timedelta(seconds=hard_s))
         last = _run(watchdog.tick, every, once)
@@ -203,62 +200,6 @@ def _run(tick: Callable[[], R], every: float, once: bool) -> R | None:
     return run_rounds(
         tick, lambda seconds: once or stopped.wait(seconds), every, lambda said: message(f"relight: {said}")
     )
-
-
-@dataclass(frozen=True, slots=True)
-class _Reach:
-    """How Slurm's commands are reached."""
-
-    ssh: str | None
-    key: Path | None
-    known_hosts: Path | None
-    zone: str
-    marks_in: str
-
-
-def _scheduler(reach: _Reach, state: Path) -> SlurmCommandLine:
-    if reach.marks_in not in {"AdminComment", "Comment"}:
-        raise ValueError(f"--marks-in must be AdminComment or Comment, got {reach.marks_in!r}")
-    try:
-        zone = ZoneInfo(reach.zone)
-    except (ZoneInfoNotFoundError, ValueError) as why:
-        raise ValueError(f"--zone {reach.zone!r}: no such time zone") from why
-    runner: Runner = LocalRunner(environment=slurm_environment())
-    if reach.ssh is not None:
-        runner = _ssh_runner(reach, state)
-    return SlurmCommandLine(runner=runner, zone=zone, marks_in=reach.marks_in)
-
-
-def _ssh_runner(reach: _Reach, state: Path) -> SshRunner:
-    user, at, place = (reach.ssh or "").partition("@")
-    host, _, port = place.partition(":")
-    if not at or not user or not host or (port and not port.isdigit()) or place.startswith("-"):
-        raise ValueError(f"--ssh must be USER@HOST or USER@HOST:PORT, got {reach.ssh!r}")
-    if reach.key is None or reach.known_hosts is None:
-        raise ValueError("--ssh needs --ssh-key and --known-hosts: the host key is pinned, never learnt")
-    return SshRunner(
-        host=host, user=user, port=int(port or 22), key_file=str(reach.key), known_hosts=str(reach.known_hosts),
-        control_path=str(state / "ssh-%C"),
-    )  # fmt: skip
-
-
-def _opt_in(mode: str, partitions: list[str], jobs_choose: bool) -> OptInRules:
-    chosen = {}
-    for text in partitions:
-        name, sign, said = text.partition("=")
-        if not sign or not name:
-            raise ValueError(f"--partition must be PARTITION=MODE, got {text!r}")
-        chosen[name] = _mode(said)
-    return OptInRules(default=_mode(mode), partitions=chosen, jobs_may_choose=jobs_choose)
-
-
-def _mode(text: str) -> Mode | None:
-    if text == OFF:
-        return None
-    try:
-        return Mode(text)
-    except ValueError as why:
-        raise ValueError(f"no mode {text!r}, choose from off, {', '.join(Mode)}") from why
 
 
 def _write_metrics(file: Path, store: Store, done: Round) -> None:

@@ -137,11 +137,6 @@ def test_half_a_rack_at_once_shares_a_cause() -> None:
     assert excluded(judge(blame(BUS, suspect("a")), facts=facts)) == ("a",)
 
 
-def test_the_same_failure_in_three_workloads_excludes_nobody() -> None:
-    verdict = judge(blame(BUS, suspect("n1")), history=History(same_failure_workloads=3))
-    assert (verdict.action, verdict.reason, verdict.exclusions) == (Action.RESTART, "breaker", ())
-
-
 @pytest.mark.parametrize(("size", "used", "room"), [(4, 2, 0), (4, 1, 1), (100, 4, 1), (100, 5, 0)])
 def test_an_hour_takes_a_twentieth_of_the_partition_or_two_nodes(size: int, used: int, room: int) -> None:
     history = History(partition_nodes=size, excluded_last_hour=used)
