@@ -14,6 +14,7 @@ from relight.types import Action, FailureClass, RecommendationId
 
 PATIENCE = timedelta(hours=24)
 Z_95 = 1.96
+_RESTARTS = frozenset({Action.RESTART, Action.RESTART_EXCLUDING})
 
 
 class Did(StrEnum):
@@ -21,48 +22,69 @@ class Did(StrEnum):
 
     RESTARTED = "restarted"
     RESTARTED_ELSEWHERE = "restarted_elsewhere"
+    RESUBMITTED = "resubmitted"
     STOPPED = "stopped"
     PENDING = "pending"
 
 
+_SAME_JOB = frozenset({Did.RESTARTED, Did.RESTARTED_ELSEWHERE})
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Aftermath:
-    """The facts after an advice. `gpu_hours` are those of the attempt that followed; None if not counted."""
+    """The facts after an advice. `gpu_hours` are those of the attempt that followed; None if not counted.
+
+    `is_resubmitted`: the attempt that followed is another job, whose code or settings may have changed.
+    `came_back`: it ended by the same failure and got no further.
+    """
 
     is_cancelled: bool
     ended_at: datetime | None
     restarted_at: datetime | None = None
     is_on_other_nodes: bool = False
+    is_resubmitted: bool = False
+    came_back: bool = False
     made_progress: bool | None = None
     gpu_hours: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Match:
-    """An advice beside what was done; `lead` is how long before people decided the advice stood."""
+    """An advice beside what was done; `lead` is how long before people decided the advice stood.
+
+    `proved` is what the next attempt proved of the advice, whatever anybody thought of it; None if nothing.
+    """
 
     recommendation: RecommendationId
     failure_class: FailureClass
     action: Action
     did: Did
     lead: timedelta | None = None
+    proved: bool | None = None
+    is_false_stop: bool = False
     false_stop_gpu_hours: float = 0.0
     missed_stop_gpu_hours: float = 0.0
 
     @property
     def agrees(self) -> bool | None:
         """None while people have not decided, where we did not, and where we only spoke after them."""
-        if self.did is Did.PENDING or (self.lead is not None and self.lead <= timedelta(0)):
+        if self.did is Did.PENDING or self.is_late:
             return None
         match self.action:
+            case Action.STOP if self.did is Did.RESUBMITTED:
+                return None  # whether anything was changed first, nobody tells us
             case Action.STOP:
                 return self.did is Did.STOPPED
             case Action.RESTART:
-                return self.did in {Did.RESTARTED, Did.RESTARTED_ELSEWHERE}
+                return self.did is not Did.STOPPED
             case Action.RESTART_EXCLUDING:
                 return self.did is Did.RESTARTED_ELSEWHERE
             case Action.CONTINUE | Action.NO_DECISION:
                 return None
+
+    @property
+    def is_late(self) -> bool:
+        return self.lead is not None and self.lead <= timedelta(0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,18 +106,21 @@ def match(
 ) -> Match:  # fmt: skip
     """A day without another attempt is a stop; until then nobody has decided."""
     did, at = _did(after, now)
+    lead = at - advised_at if at is not None else None
+    is_late = lead is not None and lead <= timedelta(0)
     hours = after.gpu_hours or 0.0
-    restarted = did in {Did.RESTARTED, Did.RESTARTED_ELSEWHERE}
+    is_false_stop = action is Action.STOP and did in _SAME_JOB and after.made_progress is True and not is_late
+    is_missed = action in _RESTARTS and did not in {Did.PENDING, Did.STOPPED} and after.made_progress is False
     return Match(
         recommendation=recommendation,
         failure_class=failure_class,
         action=action,
         did=did,
-        lead=at - advised_at if at is not None else None,
-        false_stop_gpu_hours=hours if action is Action.STOP and restarted and after.made_progress else 0.0,
-        missed_stop_gpu_hours=hours
-        if action in {Action.RESTART, Action.RESTART_EXCLUDING} and restarted and after.made_progress is False
-        else 0.0,
+        lead=lead,
+        proved=None if is_late else _proved(action, did, after),
+        is_false_stop=is_false_stop,
+        false_stop_gpu_hours=hours if is_false_stop else 0.0,
+        missed_stop_gpu_hours=hours if is_missed else 0.0,
     )
 
 
@@ -135,9 +160,27 @@ def wilson(agreed: int, decided: int) -> tuple[float, float]:
 
 def _did(after: Aftermath, now: datetime) -> tuple[Did, datetime | None]:
     if after.restarted_at is not None:
-        return (Did.RESTARTED_ELSEWHERE if after.is_on_other_nodes else Did.RESTARTED), after.restarted_at
+        same = Did.RESUBMITTED if after.is_resubmitted else Did.RESTARTED
+        return (Did.RESTARTED_ELSEWHERE if after.is_on_other_nodes else same), after.restarted_at
     if after.is_cancelled:
         return Did.STOPPED, after.ended_at
     if after.ended_at is not None and now - after.ended_at >= PATIENCE:
         return Did.STOPPED, None
     return Did.PENDING, None
+
+
+def _proved(action: Action, did: Did, after: Aftermath) -> bool | None:
+    """A plain restart that fails alike has spent a retry, which policy allows: it proves nothing."""
+    match action:
+        case Action.STOP if did in _SAME_JOB and after.made_progress is not None:
+            return not after.made_progress
+        case Action.STOP if did is Did.RESUBMITTED and after.came_back:
+            return True
+        case Action.RESTART if did in _SAME_JOB and after.made_progress:
+            return True
+        case Action.RESTART_EXCLUDING if did is Did.RESTARTED_ELSEWHERE and (after.made_progress or after.came_back):
+            return bool(after.made_progress)
+        case Action.RESTART_EXCLUDING if after.came_back:
+            return True  # the accused node was kept, and the failure with it
+        case _:
+            return None

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -31,6 +32,30 @@ class Feedback:
     note: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Answer:
+    """What yes and no differ in."""
+
+    event: type[RecommendationApproved] | type[RecommendationRejected]
+    step: RecommendationTransition
+    incident_step: IncidentTransition
+    given: Callable[[RecommendationRecord], RecommendationApproved | RecommendationRejected | None]
+
+
+_APPROVAL = _Answer(
+    event=RecommendationApproved,
+    step=RecommendationTransition.APPROVED,
+    incident_step=IncidentTransition.APPROVED,
+    given=lambda known: known.approved,
+)
+_REJECTION = _Answer(
+    event=RecommendationRejected,
+    step=RecommendationTransition.REJECTED,
+    incident_step=IncidentTransition.USER_TOOK_OVER,
+    given=lambda known: known.rejected,
+)
+
+
 class Approval:
     """One answer of a person to each recommendation, told again as often as asked.
 
@@ -41,48 +66,37 @@ class Approval:
         self._journal = journal
         self._gates = gates
 
-    def approve(self, name: RecommendationId, actor: str, note: str) -> RecommendationRecord:
+    def approve(
+        self, name: RecommendationId, actor: str, note: str, generation: int | None = None
+    ) -> RecommendationRecord:
         """Clears the way for a controller; saying it again changes nothing."""
-        with self._journal.lock:
-            known, now = self._gates.known(name), self._journal.now()
-            if known.approved is not None:
-                return known
-            self._require_undecided(known, RecommendationTransition.APPROVED, now)
-            event = RecommendationApproved(
-                at=now,
-                recommendation=name,
-                generation=known.generation,
-                actor=actor,
-                note=note,
-                attempt=known.issued.attempt,
-                incident=known.issued.incident,
-                workload=known.issued.workload,
-                cluster=known.issued.cluster,
-            )
-            steps = self._steps(known, IncidentTransition.APPROVED, now, actor)
-            self._journal.record(event, *steps)
-            return self._gates.known(name)
+        return self._answer(_APPROVAL, name, actor, note, generation)
 
-    def reject(self, name: RecommendationId, actor: str, note: str) -> RecommendationRecord:
+    def reject(
+        self, name: RecommendationId, actor: str, note: str, generation: int | None = None
+    ) -> RecommendationRecord:
         """A person decides otherwise: the scheduler's own rule applies."""
+        return self._answer(_REJECTION, name, actor, note, generation)
+
+    def _answer(
+        self, kind: _Answer, name: RecommendationId, actor: str, note: str, generation: int | None
+    ) -> RecommendationRecord:
+        """With a generation, only what that one said is answered: nobody approves what they did not see."""
         with self._journal.lock:
             known, now = self._gates.known(name), self._journal.now()
-            if known.rejected is not None:
+            if generation is not None:
+                self._gates.require_generation(known, generation)
+            if kind.given(known) is not None:
                 return known
-            self._require_undecided(known, RecommendationTransition.REJECTED, now)
-            event = RecommendationRejected(
-                at=now,
-                recommendation=name,
-                generation=known.generation,
-                actor=actor,
-                note=note,
-                attempt=known.issued.attempt,
-                incident=known.issued.incident,
-                workload=known.issued.workload,
-                cluster=known.issued.cluster,
-            )
-            steps = self._steps(known, IncidentTransition.USER_TOOK_OVER, now, actor)
-            self._journal.record(event, *steps)
+            self._gates.require_step(known, kind.step)
+            if is_overdue(known, now):
+                raise Refused("not_actionable", f"it expired at {known.issued.expires_at.isoformat()}")
+            issued = known.issued
+            answer = kind.event(
+                at=now, recommendation=name, generation=known.generation, actor=actor, note=note,
+                attempt=issued.attempt, incident=issued.incident, workload=issued.workload, cluster=issued.cluster,
+            )  # fmt: skip
+            self._journal.record(answer, *self._steps(known, kind.incident_step, now, actor))
             return self._gates.known(name)
 
     def feedback(self, name: RecommendationId, said: Feedback) -> RecommendationRecord:
@@ -106,11 +120,6 @@ class Approval:
                 )
             )
             return self._gates.known(name)
-
-    def _require_undecided(self, known: RecommendationRecord, step: RecommendationTransition, now: datetime) -> None:
-        self._gates.require_step(known, step)
-        if is_overdue(known, now):
-            raise Refused("not_actionable", f"it expired at {known.issued.expires_at.isoformat()}")
 
     def _steps(self, known: RecommendationRecord, step: IncidentTransition, now: datetime, actor: str) -> list[Event]:
         incident = self._gates.incident(known)

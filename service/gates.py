@@ -7,7 +7,8 @@ from datetime import datetime
 
 from relight.incidents import IllegalTransition, RecommendationState, RecommendationTransition, advance
 from relight.policy import lowest_mode
-from relight.types import Action, Mode, RecommendationId
+from relight.promotion import Stage
+from relight.types import Action, ClusterId, Mode, RecommendationId
 from service.config import Recommend
 from service.journal import Journal
 from service.records import IncidentRecord, RecommendationRecord
@@ -22,9 +23,10 @@ class Gates:
     Errors: Refused with the code of the first gate that is closed.
     """
 
-    def __init__(self, journal: Journal, settings: Recommend) -> None:
+    def __init__(self, journal: Journal, settings: Recommend, start: Stage = Stage.ACT) -> None:
         self._journal = journal
         self._settings = settings
+        self._start = start
 
     def blocked_by(self, known: RecommendationRecord, at: datetime) -> tuple[str, ...]:
         """What keeps a controller from acting now."""
@@ -43,13 +45,17 @@ class Gates:
         return acts and known.state.is_open and not self.blocked_by(known, at)
 
     def live_mode(self, known: RecommendationRecord) -> Mode:
-        """The lowest of the mode at the decision and those set now: a promotion revives nothing."""
+        """The lowest of the mode at the decision, those set now and what its class is trusted with now.
+
+        A promotion revives nothing.
+        """
         state, issued = self._journal.state, known.issued
         attempt, cluster = state.attempts.get(issued.attempt), str(issued.cluster or "")
         partition = (attempt.detail("partition") or attempt.detail("namespace")) if attempt else None
         modes = state.mode_for(cluster, str(partition or ""), issued.failure_class, str(issued.workload or ""))
         has_own = any(key[1:] == ("cluster", cluster) for key in state.modes)
-        return lowest_mode([issued.mode, *modes, *([] if has_own else [self._settings.mode])])
+        trusted = state.stage_of(ClusterId(cluster), issued.failure_class, self._start).mode
+        return lowest_mode([issued.mode, trusted, *modes, *([] if has_own else [self._settings.mode])])
 
     def known(self, name: RecommendationId) -> RecommendationRecord:
         found = self._journal.state.recommendations.get(name)

@@ -25,6 +25,7 @@ from relight.events import (
     ModelPromoted,
     OutcomeReported,
     PackLoaded,
+    PackRefused,
     PolicyChanged,
     RecommendationApproved,
     RecommendationClaimed,
@@ -37,13 +38,28 @@ from relight.events import (
     ServiceStarted,
     ServiceStopped,
     SignalAccepted,
+    SilenceAdded,
+    SilenceEnded,
+    StageChanged,
     WatchdogReleased,
 )
 from relight.incidents import IncidentState, RecommendationState
-from relight.types import AttemptId, ClusterId, IncidentId, Mode, NodeName, RecommendationId, WorkloadId
+from relight.promotion import Stage
+from relight.shape import stated_from
+from relight.types import (
+    AttemptId,
+    ClusterId,
+    FailureClass,
+    IncidentId,
+    Mode,
+    NodeName,
+    RecommendationId,
+    WorkloadId,
+)
 from service.past import Past
 from service.recommendation_fold import AboutRecommendation, advanced
 from service.records import (
+    TRAINS_WITH,
     AnomalyRecord,
     AttemptRecord,
     AttributionRecord,
@@ -55,6 +71,8 @@ from service.records import (
     PolicyText,
     RecommendationRecord,
     RequestRecord,
+    SilenceRecord,
+    StageEntry,
 )
 
 
@@ -86,6 +104,8 @@ class Projection:
         self.requests: dict[tuple[str, str], RequestRecord] = {}
         self.exclusions: dict[ExclusionKey, ExclusionRecord] = {}
         self.modes: dict[tuple[str, str, str], ModeEntry] = {}
+        self.stages: dict[tuple[ClusterId, FailureClass], list[StageEntry]] = {}
+        self.silences: dict[str, SilenceRecord] = {}
         self.policy: PolicyText | None = None
         self.milestone_keys: dict[tuple[RecommendationId, str], MilestoneRecorded] = {}
         self.outcomes: dict[AttemptId, list[OutcomeReported]] = {}
@@ -119,6 +139,16 @@ class Projection:
             for (_, scope, target), entry in self.modes.items()
             if (scope, target) in wanted and entry.cluster in (None, cluster)
         ]
+
+    def stage_of(self, cluster: ClusterId, failure_class: FailureClass, start: Stage) -> Stage:
+        """How far a class is trusted now; `start` where nobody said."""
+        entries = self.stages.get((cluster, failure_class))
+        return entries[-1].stage if entries else start
+
+    def stage_at(self, cluster: ClusterId, failure_class: FailureClass, at: datetime, start: Stage) -> Stage:
+        """How far it was trusted at that moment."""
+        before = [one for one in self.stages.get((cluster, failure_class), ()) if one.changed_at <= at]
+        return before[-1].stage if before else start
 
     def attempt_of_job(self, cluster: ClusterId, job: str, restart: int | None) -> AttemptId | None:
         """The attempt that a scheduler's job id means: that of the restart named, else the newest."""
@@ -160,11 +190,14 @@ class Projection:
                 self._advance(position, event)
             case ExclusionAdded() | ExclusionPardoned() | ExclusionExpired():
                 self._exclude(position, event)
-            case ModeChanged() | PolicyChanged():
+            case ModeChanged() | PolicyChanged() | StageChanged():
                 self._operate(event)
+            case SilenceAdded() | SilenceEnded():
+                self._mute(position, event)
             case (
                 WatchdogReleased()
                 | PackLoaded()
+                | PackRefused()
                 | ModelPromoted()
                 | DetectorFailed()
                 | ServiceStarted()
@@ -231,6 +264,7 @@ class Projection:
             logged_steps=known.logged_steps + int(counts.get("logged_steps", 0)),
             is_relative=known.is_relative or bool(counts.get("is_relative")),
             has_gaps=known.has_gaps or bool(counts.get("gaps")),
+            shape={**known.shape, **stated_from(known.id, counts.get(TRAINS_WITH) or {}).as_json()},
         )
 
     def _incident(self, position: int, event: IncidentOpened | IncidentAdvanced) -> None:
@@ -301,7 +335,21 @@ class Projection:
             evidence=event.evidence,
         )
 
-    def _operate(self, event: ModeChanged | PolicyChanged) -> None:
+    def _mute(self, position: int, event: SilenceAdded | SilenceEnded) -> None:
+        if isinstance(event, SilenceAdded):
+            self.silences[event.silence.id] = SilenceRecord(silence=event.silence, position=position)
+        elif (known := self.silences.get(event.silence)) is not None and known.ended_at is None:
+            self.silences[known.id] = replace(known, ended_at=event.at, ended_by=event.actor, end_reason=event.reason)
+
+    def _operate(self, event: ModeChanged | PolicyChanged | StageChanged) -> None:
+        if isinstance(event, StageChanged):
+            self.stages.setdefault((event.cluster or ClusterId(""), event.failure_class), []).append(
+                StageEntry(
+                    failure_class=event.failure_class, stage=event.stage, previous=event.previous, actor=event.actor,
+                    reason=event.reason, changed_at=event.at, record=event.record, cluster=event.cluster,
+                )
+            )  # fmt: skip
+            return
         if isinstance(event, PolicyChanged):
             self.policy = PolicyText(
                 text=event.text,

@@ -6,7 +6,7 @@ from __future__ import annotations
 import hmac
 import secrets
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from relight.events import (
@@ -52,7 +52,7 @@ class Lease:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """What a controller says of one generation."""
+    """What a controller says of one generation; whoever holds the claim is put on record as its `actor`."""
 
     generation: int
     disposition: Disposition
@@ -64,7 +64,7 @@ class Report:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Milestone:
-    """One verb of a controller: before it is sent, or after the answer."""
+    """One verb of a controller: before it is sent, or after the answer; on record for the claim's holder."""
 
     step: str
     phase: MilestonePhase
@@ -134,6 +134,8 @@ class Reconciliation:
             if not known.state.is_open or is_overdue(known, now):
                 return _repeated(known, said)
             _require_claim(known, said)
+            if known.claim is not None:  # people look for the controller that acted, not for its token's name
+                said = replace(said, actor=known.claim.controller)
             if said.disposition is not Disposition.PENDING or known.state is not RecommendationState.ACTING:
                 self._gates.require_step(known, _STEPS[said.disposition])
             if _is_same(known.reconciliation, said):
@@ -152,6 +154,7 @@ class Reconciliation:
                 return before, False
             if known.claim is None:
                 raise Refused("not_claimed", "claim it before recording work on it")
+            said = replace(said, actor=known.claim.controller)
             events: list[Event] = []
             if said.phase is MilestonePhase.INTENT:
                 events = self._intended(known, said, now)

@@ -24,6 +24,7 @@ from relight.events.operation import (
     ModeChanged,
     ModelPromoted,
     PackLoaded,
+    PackRefused,
     PolicyChanged,
     Repair,
     ServiceStarted,
@@ -50,6 +51,8 @@ from relight.events.recommendations import (
     RecommendationRequested,
     RecommendationSuperseded,
 )
+from relight.events.silences import SilenceAdded, SilenceEnded
+from relight.events.stages import StageChanged
 from relight.jsonform import MalformedJson, decode, encode
 
 __all__ = [
@@ -75,6 +78,7 @@ __all__ = [
     "Outcome",
     "OutcomeReported",
     "PackLoaded",
+    "PackRefused",
     "PolicyChanged",
     "RecommendationApproved",
     "RecommendationClaimed",
@@ -88,6 +92,9 @@ __all__ = [
     "ServiceStarted",
     "ServiceStopped",
     "SignalAccepted",
+    "SilenceAdded",
+    "SilenceEnded",
+    "StageChanged",
     "UnknownEvent",
     "WatchdogReleased",
     "from_json",
@@ -116,8 +123,12 @@ Event = (
     | ExclusionPardoned
     | ExclusionExpired
     | ModeChanged
+    | StageChanged
+    | SilenceAdded
+    | SilenceEnded
     | PolicyChanged
     | PackLoaded
+    | PackRefused
     | ModelPromoted
     | DetectorFailed
     | SignalAccepted

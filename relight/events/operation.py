@@ -67,6 +67,21 @@ class PackLoaded:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PackRefused:
+    """Changed rule files had faults, so the set `digest` stays in force; `first` are the first of the `problems`."""
+
+    kind: ClassVar[str] = "pack.refused"
+    schema: ClassVar[int] = 1
+    at: datetime
+    pack: str
+    digest: str
+    problems: int
+    first: tuple[str, ...] = ()
+    source: str = ""
+    actor: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ModelPromoted:
     kind: ClassVar[str] = "model.promoted"
     schema: ClassVar[int] = 1

@@ -93,9 +93,12 @@ class Mode(StrEnum):
 
 
 class Trigger(StrEnum):
+    """Who or what asked for advice; `detected` is nobody: a job that runs calls for it."""
+
     EXITED = "exited"
     MANUAL = "manual"
     EXTERNAL = "external"
+    DETECTED = "detected"
 
 
 class AttemptState(StrEnum):

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from pydantic import Field
 
 from relight.events import FeedbackVerdict
@@ -11,16 +13,21 @@ from service.api.access import App, recommendation_of, resource
 from service.api.problems import documented
 from service.api.recommendation_wire import RecommendationTold, recommendation_told
 from service.api.security import Caller, permits
-from service.api.wire import Actor, Ask, PathId, Words
+from service.api.wire import Actor, Ask, Count, PathId, Words
+from service.application import Application
 from service.approval import Feedback
-from service.tokens import Permission
+from service.records import RecommendationRecord
+from service.tokens import Permission, Principal
 
 router = resource("approvals")
 
 
 class AnswerAsk(Ask):
+    """With `generation` the answer counts only for what that generation said."""
+
     actor: Actor
     note: Words = ""
+    generation: Count | None = None
 
 
 class FeedbackAsk(Ask):
@@ -38,8 +45,7 @@ class FeedbackAsk(Ask):
 @permits(Permission.OPERATE)
 def approve_recommendation(recommendation_id: PathId, body: AnswerAsk, caller: Caller, app: App) -> RecommendationTold:
     """Clear the way for a controller; a repetition changes nothing."""
-    known = recommendation_of(caller, app, recommendation_id)
-    return recommendation_told(app, app.approval.approve(known.id, body.actor, body.note), app.journal.now())
+    return _answered(app.approval.approve, recommendation_id, body, caller, app)
 
 
 @router.post(
@@ -50,8 +56,7 @@ def approve_recommendation(recommendation_id: PathId, body: AnswerAsk, caller: C
 @permits(Permission.OPERATE)
 def reject_recommendation(recommendation_id: PathId, body: AnswerAsk, caller: Caller, app: App) -> RecommendationTold:
     """Leave the attempt to the scheduler's own rule."""
-    known = recommendation_of(caller, app, recommendation_id)
-    return recommendation_told(app, app.approval.reject(known.id, body.actor, body.note), app.journal.now())
+    return _answered(app.approval.reject, recommendation_id, body, caller, app)
 
 
 @router.post(
@@ -70,3 +75,10 @@ def give_feedback(recommendation_id: PathId, body: FeedbackAsk, caller: Caller, 
         note=body.note,
     )
     return recommendation_told(app, app.approval.feedback(known.id, said), app.journal.now())
+
+
+def _answered(
+    answer: Callable[..., RecommendationRecord], name: str, body: AnswerAsk, caller: Principal, app: Application
+) -> RecommendationTold:
+    known = recommendation_of(caller, app, name)
+    return recommendation_told(app, answer(known.id, body.actor, body.note, body.generation), app.journal.now())

@@ -7,6 +7,7 @@ HTTP and DuckDB are imported where they are first needed: the command line must 
 from __future__ import annotations
 
 from service.adapters.log_files import LogUnreadable
+from service.adapters.rule_files import write_rule_file
 from service.bootstrap.diagnosis import DiagnosisTools, demo_cases, diagnosis_tools, labelled_examples
 from service.bootstrap.kit import (
     clock,
@@ -18,6 +19,7 @@ from service.bootstrap.kit import (
     read_rule_files,
     rule_store,
     rule_texts,
+    shipped_rule_texts,
     taxonomy,
 )
 from service.bootstrap.replay import ReplayKit, replay_kit
@@ -49,5 +51,7 @@ __all__ = [
     "rule_texts",
     "running",
     "serve",
+    "shipped_rule_texts",
     "taxonomy",
+    "write_rule_file",
 ]

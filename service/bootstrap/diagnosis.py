@@ -47,7 +47,9 @@ def diagnosis_tools(
     folders: Iterable[Path] = (), policy: Path | None = None, hints: ModelHints | None = None
 ) -> DiagnosisTools:
     """Errors: RulesInvalid with every problem of packs or policy; OSError if a file or folder is missing."""
-    return DiagnosisTools(replace(build_diagnostician(folders, policy, cache_folder()), hints=hints), clock())
+    the_clock = clock()
+    judge = build_diagnostician(folders, policy, cache_folder(), the_clock.now())
+    return DiagnosisTools(replace(judge, hints=hints), the_clock)
 
 
 def labelled_examples(root: Path | None = None, rules: Iterable[Path] = ()) -> list[Example]:

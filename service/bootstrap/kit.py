@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 from relight.ports import AuditLog, Clock
 from relight.types import Taxonomy
-from rules.match import RuleSet
+from rules.checked import Checked
 from rules.policy_table import load_taxonomy
 from service.adapters.clock import SystemClock
-from service.adapters.rule_cache import load_cached
+from service.adapters.rule_cache import check_cached
 from service.adapters.rule_files import POLICY_FILE, TAXONOMY_FILE, read_packs, read_text
 from service.config import Settings, cache_folder
 from service.plugins import Group, load
@@ -44,6 +44,11 @@ def rule_texts(settings: Settings) -> dict[str, str]:
     return read_packs(settings.rules.folders)
 
 
+def shipped_rule_texts() -> dict[str, str]:
+    """The shipped packs alone, by a readable name."""
+    return read_packs()
+
+
 def read_rule_files(paths: Iterable[Path]) -> dict[str, str]:
     """Rule files and whole folders of them, by path. Errors: OSError if one can't be read."""
     found: dict[str, str] = {}
@@ -53,13 +58,14 @@ def read_rule_files(paths: Iterable[Path]) -> dict[str, str]:
     return found
 
 
-def rule_store(settings: Settings) -> RuleStore:
+def rule_store(settings: Settings, the_clock: Clock | None = None) -> RuleStore:
+    """Errors: RulesInvalid with every problem of packs and overlays."""
     from service.rules_store import RuleStore
 
-    def checked(texts: Mapping[str, str], known: Iterable[str]) -> tuple[RuleSet, RuleSet]:
-        return load_cached(texts, known, cache_folder())
+    def checked(texts: Mapping[str, str], known: Iterable[str]) -> Checked:
+        return check_cached(texts, known, cache_folder())
 
-    return RuleStore(lambda: rule_texts(settings), failures(), checked)
+    return RuleStore(lambda: rule_texts(settings), failures(), checked, (the_clock or clock()).now)
 
 
 def open_audit(settings: Settings, the_clock: Clock | None = None) -> AuditLog:
@@ -101,6 +107,12 @@ def model_hints(settings: Settings, log: AuditLog | None = None) -> ModelHints:
 
 def policy_text(settings: Settings) -> str:
     return read_text(settings.rules.policy_file or POLICY_FILE)
+
+
+def held_folder(settings: Settings) -> Path:
+    """Where lines of jobs that are not registered yet are kept."""
+    audit = settings.audit.path
+    return settings.ingest.hold_folder or audit.with_name(f"{audit.stem}.held")
 
 
 def beside(audit: Path, chosen: Path | None, name: str) -> Path:

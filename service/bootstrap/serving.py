@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -50,6 +51,7 @@ def serve(settings: Settings, announce: Callable[[str], object] = sys.stderr.wri
     """
     import uvicorn
 
+    signal.signal(signal.SIGTERM, _asked_to_end)
     tokens = open_tokens(settings)
     secret = first_token(settings, tokens, clock())
     app = build_app(settings, Parts(tokens=tokens))
@@ -64,6 +66,11 @@ def serve(settings: Settings, announce: Callable[[str], object] = sys.stderr.wri
         server_header=False,
         log_level="warning",
     )
+
+
+def _asked_to_end(*_: object) -> None:
+    """Uvicorn raises its signal again after the drain: a stop that was asked for is no failure."""
+    sys.exit(0)
 
 
 @dataclass(slots=True)
@@ -134,7 +141,8 @@ def _lifespan(application: Application) -> Callable[[FastAPI], Any]:
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         stop = threading.Event()
         journal, every_s = application.journal, application.settings.recommend.sweep_every_s
-        chores = (application.advisor.sweep, application.operation.sweep)
+        chores = (application.advisor.sweep, application.operation.sweep, application.stages.sweep,
+                  application.silences.sweep)  # fmt: skip
         thread = threading.Thread(target=application.loop.run, args=(stop, every_s, chores), name="loop", daemon=True)
         thread.start()
         others = started(application.chores, stop)

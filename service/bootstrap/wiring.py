@@ -10,27 +10,34 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from relight.events import PackLoaded, ServiceStarted
+from relight.events import ServiceStarted
 from relight.ports import AuditLog, Clock
 from relight.types import AttemptId, ClusterId, Stream
 from rules.policy_table import load_policy
-from service.adapters.rule_files import fingerprint, read_text
+from service import rule_records
+from service.adapters.rule_files import fingerprint
 from service.adapters.state_file import StateFile
-from service.bootstrap.kit import beside, clock, open_audit, open_tokens, policy_text, rule_store, taxonomy
+from service.bootstrap.kit import (
+    beside,
+    clock,
+    held_folder,
+    model_store,
+    open_audit,
+    open_tokens,
+    policy_text,
+    rule_store,
+    taxonomy,
+)
+from service.bootstrap.messages import answer_links, notifying
+from service.bootstrap.tracing import tracing
 from service.config import Settings
 from service.plugins import Plugin
 from service.tokens import TokenBook
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
     from service.application import Application
-    from service.chores import Chore
-    from service.config import NotifyChannel
     from service.following import FollowedLogs
-    from service.journal import Journal
-    from service.metrics import Metrics
-    from service.notify.channels import Channel
+    from service.holding import Holding
     from service.observing import Intake
     from service.rules_store import RuleStore
 
@@ -52,34 +59,42 @@ def build_application(settings: Settings, parts: Parts | None = None) -> Applica
     from service.allocations import Allocations
     from service.application import Application
     from service.approval import Approval
-    from service.background import background, watch_rules
+    from service.background import background, tending, watch_rules
     from service.enabling import enable
     from service.following import FollowedLogs, LagProbe
     from service.gates import Gates
     from service.journal import Journal
     from service.loop import Loop
     from service.metrics import Metrics
+    from service.models_in_use import ModelsInUse
     from service.operating import Operation, Policies
     from service.places import places_of
+    from service.promoting import Stages
     from service.reconciling import Reconciliation
     from service.redacted_intake import RedactedIntake
     from service.redaction import Redactor
+    from service.repairs import Repairs
+    from service.silencing import Silences
     from service.verdicts import Grounds, Verdicts
 
     given = parts or Parts()
     the_clock = given.clock or clock()
-    rules = given.rules or rule_store(settings)
+    rules = given.rules or rule_store(settings, the_clock)
+    opened_at = the_clock.now()
     journal = Journal(given.audit or open_audit(settings, the_clock), the_clock)
+    repairs = Repairs(journal.audit, opened_at)
     journal.replay()
     policies = Policies(journal, policy_text(settings), lambda text: load_policy("policy", text, taxonomy()))
     following = FollowedLogs(journal, settings.follow)
     enabled = enable(settings, rules, taxonomy(), [LagProbe(lambda: following.status, settings.follow)])
-    loop = Loop(journal, enabled.collector, enabled.detectors, ProgressReader(rules.current.progress))
+    reader = ProgressReader(rules.current.progress)
+    loop = Loop(journal, enabled.collector, enabled.detectors, reader, lambda: policies.table().hangs)
     verdicts = Verdicts(
         journal,
         settings.recommend,
         lambda: Grounds(policies.table(), rules.current.digest),
         places_of(settings.topology),
+        settings.promotion.start,
     )
     advisor = Advisor(journal, verdicts, loop, enabled.attributor.name)
     state = StateFile(beside(settings.audit.path, settings.detect.state_file, "detectors"))
@@ -87,20 +102,26 @@ def build_application(settings: Settings, parts: Parts | None = None) -> Applica
         loop.restore(state.load())
     loop.remember(journal.state.attempts.values(), the_clock.now())
     loop.serve(advisor)
-    gates = Gates(journal, settings.recommend)
+    gates = Gates(journal, settings.recommend, settings.promotion.start)
     metrics = Metrics(journal, lambda: rules.last_reload.is_good, lambda: _size(settings.audit.path))
     redactor = Redactor(lambda kind: metrics.redactions.labels(kind).inc())
-    intake = RedactedIntake(journal, loop, settings.ingest, redactor)
+    holding = _holding(settings, is_lasting=given.audit is None)
+    metrics.hold(holding)
+    intake = RedactedIntake(journal, loop, settings.ingest, redactor, holding)
     _follow_logs(settings, following, intake)
     watch = watch_rules(
         settings, rules, loop, metrics,
         fingerprint=lambda: fingerprint(settings.rules.folders),
-        swapped=lambda: journal.record(_loaded(settings, rules, journal.now())),
+        swapped=lambda: journal.record(rule_records.loaded(settings, rules, journal.now())),
+        kept=lambda why: journal.record(rule_records.refused(settings, why, journal.now())),
     )  # fmt: skip
     metrics.log_lag, metrics.rules_pending = lambda: following.status.lag_s, lambda: watch.is_pending
+    links = answer_links(settings)
     chores = (
         *background(settings, journal, following, watch, lambda: state.save(loop.snapshot()), metrics),
-        *_notifying(settings, journal, metrics),
+        tending(intake.lines, metrics),
+        *notifying(settings, journal, metrics, links),
+        *tracing(settings, journal, metrics, running_version()),
     )
     application = Application(
         settings=settings,
@@ -111,17 +132,25 @@ def build_application(settings: Settings, parts: Parts | None = None) -> Applica
         approval=Approval(journal, gates),
         operation=Operation(journal),
         policies=policies,
+        stages=Stages(journal, settings.promotion),
+        silences=Silences(journal),
+        links=links,
         intake=intake,
         allocations=Allocations(journal),
         loop=loop,
         metrics=metrics,
+        repairs=repairs,
         tokens=given.tokens or open_tokens(settings),
         rules_digest=lambda: rules.current.digest,
+        rules=rules,
+        models=ModelsInUse(journal, loop, lambda: model_store(settings), taxonomy()),
         degraded=lambda: [
             *(f"detector {name} failed" for name in loop.failing),
             *(f"attributor {name} failed" for name in enabled.attributor.failing),
             *(f"{chore.name}: {chore.trouble}" for chore in chores if chore.trouble),
             *following.troubles,
+            *rule_records.troubles(rules.last_reload),
+            *(f"audit log: {one.summary}" for one in repairs.serious()),
         ],
         chores=chores,
     )
@@ -137,7 +166,7 @@ def _record_start(application: Application, rules: RuleStore, plugins: Iterable[
     journal.record(
         ServiceStarted(
             at=now,
-            version=_version(),
+            version=running_version(),
             config_digest=hashlib.sha256(settings.model_dump_json().encode()).hexdigest(),
             loaded={
                 "rules": rules.current.digest,
@@ -146,17 +175,7 @@ def _record_start(application: Application, rules: RuleStore, plugins: Iterable[
             },
             cluster=ClusterId(settings.recommend.cluster),
         ),
-        _loaded(settings, rules, now),
-    )
-
-
-def _loaded(settings: Settings, rules: RuleStore, now: datetime) -> PackLoaded:
-    return PackLoaded(
-        at=now,
-        pack="all",
-        digest=rules.current.digest,
-        signatures=len(rules.current.signatures.signatures),
-        source=", ".join(["shipped", *map(str, settings.rules.folders)]),
+        rule_records.loaded(settings, rules, now),
     )
 
 
@@ -181,36 +200,17 @@ def _follow_logs(settings: Settings, following: FollowedLogs, intake: Intake) ->
     following.use(tail, follow)
 
 
-def _notifying(settings: Settings, journal: Journal, metrics: Metrics) -> list[Chore]:
-    """One chore for each channel, so that a receiver that hangs delays nobody else's messages.
+def _holding(settings: Settings, *, is_lasting: bool) -> Holding:
+    """What waits for its job, on disk beside an audit log that is there. Errors: OSError if it can't be read."""
+    from service.adapters.held_segments import HeldSegments
+    from service.held_memory import HeldInMemory
+    from service.holding import Holding, bounds_of
 
-    Errors: ConfigError for a secret that can't be read, KeepingUnreadable.
-    """
-    if not settings.notify.channels:
-        return []
-    import random
-
-    from service.adapters.http_post import Poster
-    from service.adapters.notify_keeping import FileKeeping
-    from service.chores import Chore
-    from service.notify.dispatch import Dispatcher
-    from service.notify.making import make_channels
-    from service.notify.notice import Urgency
-
-    keeping = FileKeeping(beside(settings.audit.path, settings.notify.state_file, "notify"))
-    poster = Poster(settings.notify.private_hosts)
-
-    def chore(said: NotifyChannel, channel: Channel) -> Chore:
-        sender = Dispatcher(
-            channel=channel, audit=journal.audit, keeping=keeping, send=poster, least=Urgency(said.least),
-            told=lambda name, outcome: metrics.notifications.labels(name, outcome).inc(), jitter=random.random,
-        )  # fmt: skip
-        return Chore(f"messages to {said.name}", settings.notify.every_s, lambda: sender.look(journal.now()))
-
-    return [chore(said, channel) for said, channel in make_channels(settings.notify, read_text)]
+    store = HeldSegments(held_folder(settings)) if is_lasting else HeldInMemory()
+    return Holding(store, bounds_of(settings.ingest))
 
 
-def _version() -> str:
+def running_version() -> str:
     try:
         return version("relight")
     except PackageNotFoundError:

@@ -6,13 +6,16 @@ from __future__ import annotations
 import hashlib
 import hmac
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Protocol
 
 import orjson
 
+from relight.trace_ids import traceparent
+from relight.types import IncidentId
+from service.answer_links import console_address
 from service.notify.notice import Notice, Urgency
 
 SIGNATURE = "Relight-Signature"
@@ -21,6 +24,14 @@ ALERT_LASTS = timedelta(hours=4)
 _MAX_DEDUP = 255
 _SLACK = re.compile(r"[&<>]")
 _SLACK_SPELLED = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
+
+
+Answering = Callable[[Notice], str]
+
+
+def no_link(_: Notice) -> str:
+    """A channel whose readers were given no say."""
+    return ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,17 +62,20 @@ class Webhook:
     url: str
     secret: bytes = b""
     console: str = ""
+    answering: Answering = no_link
 
     def post(self, notice: Notice, now: datetime) -> Post | None:
         said = {
             "specversion": "1.0", "id": notice.key, "source": "relight", "type": f"relight.{notice.kind}",
             "subject": notice.subject, "time": notice.at.isoformat(), "datacontenttype": "application/json",
             "data": {"title": notice.title, "text": notice.text, "urgency": notice.urgency, "is_over": notice.is_over,
-                     "link": link(self.console, notice), "answer_by": _shown(notice.answer_by),
-                     "default": notice.default, "event": notice.data},
+                     "link": link(self.console, notice), "answer_link": self.answering(notice),
+                     "answer_by": _shown(notice.answer_by), "default": notice.default, "event": notice.data},
         }  # fmt: skip
-        body = orjson.dumps(said)
         headers = {"Content-Type": "application/cloudevents+json"}
+        if notice.incident:  # the CloudEvents extension for distributed tracing
+            said["traceparent"] = headers["traceparent"] = traceparent(IncidentId(notice.incident))
+        body = orjson.dumps(said)
         if self.secret:
             headers[SIGNATURE] = signature(self.secret, body, now)
         return Post(url=self.url, body=body, headers=headers)
@@ -69,17 +83,23 @@ class Webhook:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Slack:
-    """An incoming webhook; a message that asks for an answer says until when, and what happens without one."""
+    """An incoming webhook; a message that asks for an answer says until when, and what happens without one.
+
+    What a chat looks at by itself to draw a preview answers nothing: a link opens a page that asks once more.
+    """
 
     name: str
     url: str
     console: str = ""
+    answering: Answering = no_link
 
     def post(self, notice: Notice, now: datetime) -> Post | None:  # noqa: ARG002 -- nothing here depends on the time
         lines = [f"*{_slack(notice.title)}*", _slack(notice.text), _slack(notice.default)]
-        where = link(self.console, notice)
+        answer, where = self.answering(notice), link(self.console, notice)
+        if answer:
+            lines.append(f"<{answer}|Approve or reject>")
         if where:
-            words = "Approve or reject" if notice.answer_by is not None else "Open"
+            words = "Approve or reject" if notice.answer_by is not None and not answer else "Open"
             lines.append(f"<{where}|{words}>")
         text = "\n".join(line for line in lines if line and line != "**")
         block = {"type": "section", "text": {"type": "mrkdwn", "text": text[:2_900]}}
@@ -98,6 +118,7 @@ class PagerDuty:
     routing_key: str
     url: str = PAGERDUTY_URL
     console: str = ""
+    answering: Answering = no_link
 
     def post(self, notice: Notice, now: datetime) -> Post | None:  # noqa: ARG002
         key = f"relight/{notice.subject}"
@@ -112,8 +133,8 @@ class PagerDuty:
                 "timestamp": notice.at.isoformat(), "component": notice.subject, "class": notice.kind,
                 "custom_details": {"text": notice.text, "default": notice.default, **notice.data},
             }  # fmt: skip
-            where = link(self.console, notice)
-            said["links"] = [{"href": where, "text": "Relight"}] if where else []
+            named = ((self.answering(notice), "Approve or reject"), (link(self.console, notice), "Relight"))
+            said["links"] = [{"href": where, "text": words} for where, words in named if where]
         return Post(url=self.url, body=orjson.dumps(said), headers={"Content-Type": "application/json"})
 
 
@@ -124,13 +145,15 @@ class Alertmanager:
     name: str
     url: str
     console: str = ""
+    answering: Answering = no_link
 
     def post(self, notice: Notice, now: datetime) -> Post | None:
         ends = notice.at if notice.is_over else now + ALERT_LASTS
         alert = {
             "labels": {"alertname": "Relight", "subject": notice.subject, "cluster": notice.cluster,
                        "severity": _SEVERITY[Urgency.ERROR if notice.is_over else notice.urgency]},
-            "annotations": {"summary": notice.title, "description": f"{notice.text} {notice.default}".strip()},
+            "annotations": {"summary": notice.title, "description": f"{notice.text} {notice.default}".strip(),
+                            **({"answer": answer} if (answer := self.answering(notice)) else {})},
             "startsAt": (notice.at - timedelta(seconds=1) if notice.is_over else notice.at).isoformat(),
             "endsAt": ends.isoformat(),
             "generatorURL": link(self.console, notice),
@@ -153,7 +176,7 @@ def signature(secret: bytes, body: bytes, now: datetime) -> str:
 
 
 def link(console: str, notice: Notice) -> str:
-    return f"{console.rstrip('/')}/incidents/{notice.incident}" if console and notice.incident else ""
+    return f"{console_address(console)}/incidents/{notice.incident}" if console and notice.incident else ""
 
 
 def _slack(text: str) -> str:

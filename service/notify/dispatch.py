@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -32,7 +33,7 @@ class Dispatcher:
     """Sends one channel's messages; `look` is called again and again by one thread.
 
     A receiver that is down costs its own messages' time and nothing else's. A new channel begins with what
-    is recorded from now on.
+    is recorded from now on. `muted` is asked about what is part of the state already: up to `folded`.
     """
 
     channel: Channel
@@ -42,6 +43,8 @@ class Dispatcher:
     told: Callable[[str, str], object]
     least: Urgency = Urgency.INFO
     jitter: Callable[[], float] = lambda: 0.5
+    muted: Callable[[Notice], bool] = lambda _: False
+    folded: Callable[[], int] = lambda: sys.maxsize
     outbox: Outbox = field(init=False)
     _read: int = field(init=False)
     _saved: int = field(init=False)
@@ -62,10 +65,18 @@ class Dispatcher:
         return delivered
 
     def _take_in(self, now: datetime) -> None:
-        while self.outbox.has_room and (batch := self.audit.read(after=self._read, limit=BATCH)):
+        while self.outbox.has_room:
+            last = self.folded()
+            batch = [one for one in self.audit.read(after=self._read, limit=BATCH) if one.position <= last]
+            if not batch:
+                return
             for stored in batch:
                 notice = notice_of(stored.position, stored.event)
-                if notice is not None and self._is_wanted(notice):
+                if notice is None or not self._is_wanted(notice):
+                    continue
+                if self.muted(notice):
+                    self.told(self.channel.name, "silenced")
+                else:
                     self.outbox.add(notice, now)
             self._read = batch[-1].position
 

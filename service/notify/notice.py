@@ -19,12 +19,14 @@ from relight.events import (
     RecommendationExpired,
     RecommendationIssued,
     Repair,
+    StageChanged,
     WatchdogReleased,
     to_json,
 )
 from relight.incidents import IncidentState
 from relight.types import Action, Mode
 from service.history import BREAKER
+from service.promoting import DEMOTION
 from service.terminal import escaped
 
 AWAITING = "awaiting_approval"
@@ -94,6 +96,11 @@ def notice_of(position: int, event: Event) -> Notice | None:
         case ModeChanged() if event.mode is Mode.MONITOR and event.actor == BREAKER:
             title = f"{event.scope} {event.target}: back to monitor, {event.reason}"
             return _notice(position, event, f"mode/{event.scope}/{event.target}", Urgency.CRITICAL, title)
+        case StageChanged() if event.actor == DEMOTION:
+            where = event.cluster or "every cluster"
+            title = f"{event.failure_class} on {where}: from {event.previous} to {event.stage} by its own record"
+            subject = f"stage/{event.cluster}/{event.failure_class}"
+            return _notice(position, event, subject, Urgency.ERROR, title, event.reason)
         case DetectorFailed() if event.is_disabled or event.failures == 1:
             title = f"detector {event.detector} failed: its silence says nothing"
             return _notice(position, event, f"detector/{event.detector}", Urgency.WARNING, title, event.error)
@@ -109,12 +116,15 @@ def _advice(position: int, event: RecommendationIssued) -> Notice:
     without = f" without {nodes}" if nodes and event.action is Action.RESTART_EXCLUDING else ""
     waits = AWAITING in event.blocked_by
     asks = "approve? " if waits else ""
-    until = event.decide_deadline.astimezone(UTC).strftime("%H:%M:%S UTC")
-    default = f"Nobody answering until {until}, normal scheduling goes on." if waits else ""
+    default = ""
+    if waits:
+        held, last = (one.astimezone(UTC).strftime("%H:%M:%S UTC") for one in (event.decide_deadline, event.expires_at))
+        default = (f"No answer until {last} is a no: normal scheduling goes on. "
+                   f"A job that is held for it waits until {held} only.")  # fmt: skip
     return _notice(
         position, event, f"incident/{event.incident or event.attempt}", Urgency.ERROR if waits else Urgency.WARNING,
         f"{asks}{event.workload or event.attempt}: {event.action}{without}, since {event.failure}",
-        event.reason, incident=event.incident, answer_by=event.decide_deadline if waits else None, default=default,
+        event.reason, incident=event.incident, answer_by=event.expires_at if waits else None, default=default,
     )  # fmt: skip
 
 
@@ -126,7 +136,7 @@ def _notice(
     said = to_json(event)
     kept = ("kind", "schema", "incident", "attempt", "workload", "cluster", "recommendation", "generation", "action",
             "mode", "failure", "failure_class", "evidence_status", "is_actionable", "decide_deadline", "expires_at",
-            "exclusions", "reason", "state", "detector", "repair")  # fmt: skip
+            "exclusions", "reason", "state", "stage", "previous", "detector", "repair")  # fmt: skip
     return Notice(
         position=position,
         kind=event.kind,

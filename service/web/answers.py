@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from datetime import timedelta
 
 from starlette.responses import RedirectResponse, Response
@@ -25,15 +26,11 @@ _PROPOSABLE = (Action.RESTART, Action.RESTART_EXCLUDING, Action.STOP)
 
 def approve(visit: Visit) -> Response:
     """Clears the way for a controller, for the generation that was looked at."""
-    known = _looked_at(visit)
-    visit.app.approval.approve(known.id, visit.caller.client, visit.said("note"))
-    return _back(visit, known, "approved")
+    return _answered(visit, visit.app.approval.approve, "approved")
 
 
 def reject(visit: Visit) -> Response:
-    known = _looked_at(visit)
-    visit.app.approval.reject(known.id, visit.caller.client, visit.said("note"))
-    return _back(visit, known, "rejected")
+    return _answered(visit, visit.app.approval.reject, "rejected")
 
 
 def feedback(visit: Visit) -> Response:
@@ -99,6 +96,12 @@ def pardon(visit: Visit) -> Response:
             raise Problem("not_found", f"node {node!r} is not excluded for this {scope or 'scope'}")
         visit.app.operation.pardon(known, visit.caller.client, reason)
     return _to(address(visit.root, f"/nodes/{node}", cluster=cluster, done="pardoned"))
+
+
+def _answered(visit: Visit, answer: Callable[..., RecommendationRecord], done: str) -> Response:
+    known = _looked_at(visit)
+    answer(known.id, visit.caller.client, visit.said("note"), known.generation)
+    return _back(visit, known, done)
 
 
 def _looked_at(visit: Visit) -> RecommendationRecord:

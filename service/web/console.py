@@ -32,11 +32,14 @@ from service.web import (
     live,
     login,
     nodes,
+    promotion_page,
     rules_page,
     shadow_page,
+    silences_page,
     steps_page,
     workload,
 )
+from service.web.answer_page import AnswerPage
 from service.web.forms import form_of
 from service.web.rendering import Renderer, wants_json
 from service.web.sessions import Sessions
@@ -69,6 +72,12 @@ PAGES: tuple[Entry, ...] = (
     Entry("/nodes/{node}", nodes.show_nodes),
     Entry("/rules", rules_page.show_rules),
     Entry("/shadow", shadow_page.show_shadow),
+    Entry("/promotion", promotion_page.show_promotion),
+    Entry("/promotion/{failure_class}", promotion_page.set_stage, Permission.OPERATE, "POST"),
+    Entry("/silences", silences_page.show_silences),
+    Entry("/silences", silences_page.silence, Permission.OPERATE, "POST"),
+    Entry("/silences/{silence}/end", silences_page.end, Permission.OPERATE, "POST"),
+    Entry("/incidents/{incident}/silence", silences_page.silence_incident, Permission.OPERATE, "POST"),
     Entry("/audit", audit_page.show_audit),
     Entry("/recommendations/{recommendation}/approve", answers.approve, Permission.OPERATE, "POST"),
     Entry("/recommendations/{recommendation}/reject", answers.reject, Permission.OPERATE, "POST"),
@@ -105,6 +114,7 @@ class Console:
                 HTTPException: self._failed, Exception: self._failed,
             },
         )  # fmt: skip
+        self._inner.state.application = application
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -116,12 +126,15 @@ class Console:
 
     def _routes(self) -> list[Route | Mount]:
         gate = login.Login(self._sessions, self._renderer)
+        link = AnswerPage(self._application, self._sessions, self._renderer)
         return [
             *(Route(one.path, self._endpoint(one), methods=[one.method]) for one in PAGES),
             Route("/", _to_fleet, methods=["GET"]),
             Route("/login", gate.show, methods=["GET"]),
             Route("/login", gate.enter, methods=["POST"]),
             Route("/logout", gate.leave, methods=["POST"]),
+            Route("/answer/{token}", link.show, methods=["GET"]),
+            Route("/answer/{token}", link.take, methods=["POST"]),
             Route("/live", live.Live(self._application.journal, self._sessions).stream, methods=["GET"]),
             Route("/static/{name}", assets.serve, methods=["GET"]),
         ]

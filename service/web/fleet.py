@@ -12,6 +12,7 @@ from relight.types import Action, AttemptState, WorkloadId
 from service.application import Application
 from service.history import BREAKER
 from service.records import AttemptRecord, RecommendationRecord
+from service.silencing import silences_on
 from service.web import telling
 from service.web.templating import words
 from service.web.visits import PER_PAGE, View, Visit
@@ -119,6 +120,8 @@ def _decisions(visit: Visit, now: datetime) -> list[dict[str, Any]]:
         kind, what = _asked_of_people(app, advice, now)
         if kind:
             about = f"{known.opened.workload}: {words(advice.issued.failure)}"
+            if silences_on(app.journal.state, known, now):
+                what += " It is silenced: nobody was sent a message."
             until = advice.issued.expires_at if kind == "approval" else None
             found.append({"kind": kind, "what": f"{about}. {what}", "incident": known.id, "until": until})
     return found

@@ -18,14 +18,14 @@ from service.api.incidents import explain_incident
 from service.api.recommendation_wire import recommendation_told
 from service.records import IncidentRecord, RecommendationRecord
 from service.tokens import Permission
-from service.web import incident_markdown, telling
+from service.web import incident_markdown, silences_page, telling
 from service.web.incident_timeline import KINDS, stations
 from service.web.templating import words
 from service.web.visits import View, Visit
 
 _MAX_EVENTS = 1_000
 _ANSWERABLE = frozenset({RecommendationState.PROPOSED})
-_DONE = ("approved", "rejected", "noted", "proposed")
+_DONE = ("approved", "rejected", "noted", "proposed", "silenced")
 
 
 def show_incident(visit: Visit) -> View | Response:
@@ -74,7 +74,11 @@ def _data(visit: Visit, known: IncidentRecord, events: list[StoredEvent]) -> dic
                      for one in stations(stored.event for stored in events)],
         "recommendation": recommendation_told(app, advice, now).model_dump(mode="python", by_alias=True)
         if advice is not None else None,
+        "stage": telling.stage_of(app, known, advice).value if advice is not None else None,
         "answers": _answers(visit, advice),
+        "silenced_by": silences_page.standing_on(app, known),
+        "silence_choices": silences_page.choices(app, known) if visit.may(Permission.OPERATE) else [],
+        "spans": list(silences_page.SPANS),
         "feedback": [{"verdict": one.verdict.value, "actor": one.actor, "true_failure": one.true_failure,
                       "note": one.note, "at": one.at} for one in (advice.feedback if advice is not None else ())],
         "answered": _answered(advice),

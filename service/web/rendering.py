@@ -12,6 +12,7 @@ import orjson
 from starlette.requests import Request
 from starlette.responses import Response
 
+from relight.ports import AuditUnavailable
 from service.api.problems import Problem
 from service.api.wire import harmless
 from service.api.wire import shown as rfc3339
@@ -66,6 +67,7 @@ class Renderer:
             caller=caller,
             may={one.value: caller is not None and caller.may(one) for one in Permission},
             proof=self._sessions.proof(secret) if secret else "",
+            repairs=_repairs(request) if caller is not None else [],
             page=_path(request),
             here=_here(request),
             twin=_twin(request),
@@ -97,6 +99,14 @@ def plain(value: Any) -> Any:
             return harmless(str(value))
         case _:
             return value
+
+
+def _repairs(request: Request) -> list[str]:
+    """What everybody should know of the record before relying on it; silent where it can't be read."""
+    try:
+        return [one.summary for one in request.app.state.application.repairs.serious()]
+    except AuditUnavailable:
+        return []
 
 
 def _path(request: Request) -> str:

@@ -10,9 +10,11 @@ from typing import Any
 from relight.incidents import IncidentState, RecommendationState
 from relight.jsonform import decode
 from relight.policy import lowest_mode
-from relight.types import Action, Attribution, Mode
+from relight.promotion import Stage
+from relight.types import Action, Attribution, ClusterId, Mode
 from service.application import Application
 from service.records import AttemptRecord, IncidentRecord, RecommendationRecord
+from service.silencing import silences_on
 from service.tokens import Principal
 from service.web.templating import words
 
@@ -44,6 +46,11 @@ def awaits_approval(app: Application, known: RecommendationRecord, at: datetime)
     return is_open and app.gates.blocked_by(known, at) == ("awaiting_approval",)
 
 
+def stage_of(app: Application, known: IncidentRecord, advice: RecommendationRecord) -> Stage:
+    """How far the class of an incident is trusted now."""
+    return app.stages.stage(known.opened.cluster or ClusterId(""), advice.issued.failure_class)
+
+
 def next_step(app: Application, known: IncidentRecord, advice: RecommendationRecord | None, at: datetime) -> str:
     """What happens next, and who has to do it."""
     if advice is None:
@@ -59,7 +66,9 @@ def next_step(app: Application, known: IncidentRecord, advice: RecommendationRec
                 f"Nobody acts: {', '.join(words(one) for one in gates)}." if gates else "A controller may claim it now."
             )
         case RecommendationState.SHADOW:
-            return "Monitor mode: nobody acts on it; it is scored against what happens."
+            stage = stage_of(app, known, advice)
+            why = f"Its class is at {stage}" if stage.mode is Mode.MONITOR else "Monitor mode"
+            return f"{why}: nobody acts on it; it is scored against what happens."
         case RecommendationState.CLAIMED | RecommendationState.ACTING:
             who = advice.claim.controller if advice.claim is not None else "a controller"
             return f"{who} is acting on it."
@@ -132,6 +141,7 @@ def incident_row(app: Application, known: IncidentRecord, at: datetime) -> dict[
         "recommendation": known.recommendation,
         "next": next_step(app, known, advice, at),
         "awaits_approval": advice is not None and awaits_approval(app, advice, at),
+        "is_silenced": bool(silences_on(app.journal.state, known, at)),
         "expires_at": advice.issued.expires_at if advice is not None else None,
     }
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import anyio.from_thread
 import pytest
@@ -29,3 +30,12 @@ def portal() -> Iterator[anyio.from_thread.BlockingPortal]:
 @pytest.fixture
 def service(rules: RuleStore, portal: anyio.from_thread.BlockingPortal) -> Service:
     return start(rules, portal)
+
+
+@pytest.fixture
+def advised(service: Service) -> dict[str, Any]:
+    """A crash in approve mode: everything that a page may show is there."""
+    service.set_mode("approve")
+    service.crash()
+    found: dict[str, Any] = service.advise().json()
+    return found

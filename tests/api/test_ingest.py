@@ -127,8 +127,7 @@ def test_lines_find_their_attempt_by_id_or_by_job(service: Service) -> None:
         {"SLURM_JOB_ID": 4711, "restart_count": 0, "text": "the first run"},
         {"slurm.job.id": "9", "text": "unknown"},
     ).json()
-    assert (answer["accepted"], answer["rejected"]) == (3, 1)
-    assert answer["errors"] == [{"line": 4, "detail": "unknown job '9': PUT /v1/attempts first"}]
+    assert (answer["accepted"], answer["held"], answer["rejected"]) == (3, 1, 0)
     counts = {one["id"]: one["log_lines"] for one in service.get("/v1/attempts").json()["items"]}
     assert counts == {"a-1": 2, "a-2": 1}
 
@@ -140,6 +139,11 @@ def test_lines_find_their_attempt_by_id_or_by_job(service: Service) -> None:
         {"attempt_id": "a-1"},
         {"attempt_id": "a-1", "text": 5},
         {"attempt_id": "a-1", "text": "x", "stream": "rumour"},
+        {"attempt_id": "a-1", "text": "x", "stream": []},
+        {"attempt_id": "a-1", "text": "x", "node": ["n1"]},
+        {"attempt_id": "a-1", "text": "x", "file": {"a": 1}},
+        {"attempt_id": "a-1", "text": "x", "number": 1.5},
+        {"job_id": [4711], "text": "x"},
         {"attempt_id": "a-1", "text": "x", "rank": -1},
         {"attempt_id": "a-1", "text": "x", "rank": True},
         {"attempt_id": "a-1", "text": "x", "at": "2026-11-02T12:00:00"},
@@ -164,6 +168,23 @@ def test_numbered_and_timed_lines_are_known_again_and_bare_ones_by_their_batch(s
     assert (first["accepted"], first["duplicates"]) == (4, 0)
     assert (again["accepted"], again["duplicates"]) == (0, 4)
     assert (later["accepted"], later["duplicates"]) == (1, 1)
+
+
+def test_equal_lines_of_one_moment_count_each_and_once(service: Service) -> None:
+    service.put_attempt()
+    same = {"attempt_id": "a-1", "file": "f", "at": START.isoformat(), "text": "loss is NaN"}
+    batch: list[dict[str, Any]] = [same, same | {"rank": 0}, same | {"rank": 1}, same]
+    assert service.send_lines(*batch).json()["accepted"] == 4
+    for again in (batch, batch[:2], [*batch, {"attempt_id": "a-1", "text": "more"}]):
+        service.send_lines(*again)
+    assert service.get("/v1/attempts/a-1").json()["log_lines"] == 5
+
+
+def test_a_batch_with_a_broken_line_counts_its_lines_as_they_stand(service: Service) -> None:
+    service.put_attempt()
+    body = b'{"attempt_id": "a-1", "text": "a"}\n\n{"broken\n{"attempt_id": "a-1", "text": "b"}, {}\n{"job_id": "4711", "text": "c"}'
+    answer = service.post("/v1/logs/ndjson", content=body, headers=NDJSON).json()
+    assert (answer["accepted"], answer["rejected"], [one["line"] for one in answer["errors"]]) == (2, 2, [3, 4])
 
 
 def test_a_body_of_nothing_but_rubbish_is_400(service: Service) -> None:

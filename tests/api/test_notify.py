@@ -18,6 +18,7 @@ import pytest
 
 from relight.events import DetectorFailed, Event, IncidentAdvanced, IncidentOpened, RecommendationIssued
 from relight.testing.audit import MemoryAuditLog
+from relight.trace_ids import traceparent
 from relight.types import (
     Action,
     AttemptId,
@@ -103,8 +104,11 @@ def dispatcher(audit: MemoryAuditLog, receiver: Receiver, folder: Path, **over: 
 def test_an_approval_is_asked_for_with_its_deadline_and_its_default() -> None:
     said = notice(advice())
     assert said.title == "approve? llm-7b: restart_excluding without n2, since gpu_fell_off_bus"
-    assert said.answer_by == START + timedelta(minutes=2)
-    assert said.default == "Nobody answering until 12:02:00 UTC, normal scheduling goes on."
+    assert said.answer_by == START + timedelta(minutes=15)
+    assert said.default == (
+        "No answer until 12:15:00 UTC is a no: normal scheduling goes on. "
+        "A job that is held for it waits until 12:02:00 UTC only."
+    )
     assert notice(advice(blocked_by=())).default == ""
 
 
@@ -132,8 +136,9 @@ def test_a_webhook_is_a_cloudevent_whose_signature_can_be_checked() -> None:
     assert post is not None
     said = json.loads(post.body)
     assert (said["specversion"], said["id"], said["type"]) == ("1.0", "1", "relight.recommendation.issued")
-    assert said["data"]["link"] == "https://relight/incidents/i-1"
-    assert said["data"]["answer_by"] == "2026-11-02T12:02:00+00:00"
+    assert said["data"]["link"] == "https://relight/console/incidents/i-1"
+    assert said["traceparent"] == post.headers["traceparent"] == traceparent(IncidentId("i-1"))
+    assert said["data"]["answer_by"] == "2026-11-02T12:15:00+00:00"
     seconds, made = (part.partition("=")[2] for part in post.headers[SIGNATURE].split(","))
     assert int(seconds) == int(START.timestamp())
     assert made == hmac.new(b"s3cret", f"{seconds}.".encode() + post.body, hashlib.sha256).hexdigest()

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from service.api import otlp
+from service.api import bodies, otlp
 from service.api.app import routes
 from service.api.examples import EXAMPLES
 from service.api.openapi import SNAPSHOT, document
@@ -46,7 +46,7 @@ def test_an_operation_says_how_it_fails(method: str, path: str, operation: dict[
     if "requestBody" in operation:
         assert {"413", "415"} <= set(operation["responses"])
     if path == otlp.PATH:  # its senders read a Status, in the encoding that they sent
-        assert all(set(one["content"]) == {otlp.JSON, otlp.PROTOBUF} for one in operation["responses"].values())
+        assert all(set(one["content"]) == {bodies.JSON, bodies.PROTOBUF} for one in operation["responses"].values())
         return
     for status, response in operation["responses"].items():
         if status >= "400":

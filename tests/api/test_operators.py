@@ -113,3 +113,12 @@ def test_one_failure_in_many_workloads_opens_the_breaker_until_a_person_closes_i
     service.clock.advance(minutes=10)
     service.crash("a-9", workload_id="w-9", node="n9")
     assert service.advise("a-9").json()["actionable"]
+
+
+def test_many_workloads_on_one_dead_node_are_one_failure_and_open_nothing(service: Service) -> None:
+    for number in range(4):
+        service.crash(f"a-{number}", node="n2", workload_id=f"w-{number}")
+        said = service.advise(f"a-{number}").json()
+        assert said["actionable"], said["blocked_by"]
+        assert [one["node"] for one in said["exclusions"]] == ["n2"]
+    assert service.get("/v1/modes").json()["entries"] == []

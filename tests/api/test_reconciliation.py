@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from service.tokens import Role
 from tests.api.running import Service
 from tests.api.test_story import claimed
 
@@ -161,3 +162,21 @@ def test_when_a_report_cannot_be_recorded_the_state_does_not_move(service: Servi
     refused = report(service, advice, "CONVERGED", claim_token=token)
     assert (refused.status_code, refused.json()["code"]) == (503, "audit_unavailable")
     assert service.get(f"/v1/recommendations/{advice['id']}").json()["state"] == "CLAIMED"
+
+
+def test_the_record_names_the_controller_that_acted_and_not_its_token(service: Service, advice: dict[str, Any]) -> None:
+    token = claimed(service, advice)["claim_token"]
+    intent = {"recommendation_id": advice["id"], "step": "set_exclusions", "phase": "intent", "idempotency_key": "k"}
+    told = service.as_(Role.CONTROLLER).post("/v1/milestones", json=intent)
+    assert told.json()["actor"] == "c-1"
+    report(service.as_(Role.CONTROLLER), advice, "CONVERGED", reason="desired_state_observed", claim_token=token)
+    kinds = {"exclusion.added", "milestone.recorded", "reconciliation.reported", "outcome.reported"}
+    named = {(one.kind, one.actor) for one in service.audit.events() if one.kind in kinds}  # type: ignore[union-attr]
+    assert named == {(kind, "c-1") for kind in kinds}
+    assert service.get("/v1/audit?actor=c-1").json()["items"]
+
+
+def test_whoever_gives_up_what_nobody_claimed_is_named_by_its_token(service: Service, advice: dict[str, Any]) -> None:
+    report(service.as_(Role.CONTROLLER), advice, "ABANDONED", reason="user_released")
+    (event,) = [one for one in service.audit.events() if one.kind == "reconciliation.reported"]
+    assert event.actor == "client-controller"  # type: ignore[union-attr]

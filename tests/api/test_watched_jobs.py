@@ -164,7 +164,7 @@ def test_the_rank_whose_heartbeats_stop_is_named(service: Service) -> None:
 
 def test_a_hang_that_ends_by_itself_closes_its_incident(service: Service) -> None:
     hung(service)
-    assert [one["state"] for one in incidents(service)] == ["OPEN"]
+    assert [one["state"] for one in incidents(service)] == ["RECOMMENDED"]
     train(service, range(41, 60))
     assert [one["state"] for one in incidents(service)] == ["CLOSED_SELF_HEALED"]
     assert service.advise().json()["action"] == "continue"

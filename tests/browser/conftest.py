@@ -21,8 +21,9 @@ from selenium.webdriver.chrome.service import Service as Driver
 from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.support.ui import WebDriverWait
 
+from relight.types import Mode
 from service import bootstrap
-from service.config import Settings
+from service.config import Audit, Notify, NotifyChannel, Recommend, Settings
 from service.tokens import Role
 from tests.api.running import Service, start
 from tests.browser.scenery import Scenery, furnish
@@ -109,9 +110,15 @@ def chromium() -> tuple[str, str]:
 
 
 @pytest.fixture(scope="session")
-def site() -> Iterator[Site]:
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    chat = NotifyChannel(name="chat", kind="slack", url="https://hooks.slack.com/x", approve_links=True)
+    settings = Settings(
+        recommend=Recommend(mode=Mode.ACT),
+        audit=Audit(path=tmp_path_factory.mktemp("site") / "audit.duckdb"),
+        notify=Notify(channels=(chat,), console_url="http://relight.test"),
+    )
     with anyio.from_thread.start_blocking_portal() as portal:
-        service = start(bootstrap.rule_store(Settings()), portal)
+        service = start(bootstrap.rule_store(Settings()), portal, settings=settings)
         scenery = furnish(service)
         listener = socket.create_server(("127.0.0.1", 0))
         config = uvicorn.Config(service.app, log_level="warning", lifespan="off", timeout_graceful_shutdown=6)

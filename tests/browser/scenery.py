@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
 from relight.types import AttemptId, StepBatch
@@ -29,15 +30,17 @@ class Scenery:
 def furnish(service: Service) -> Scenery:
     service.set_mode("monitor")
     _watched(service)
+    _nightly(service)
     service.set_mode("act")
     recovered = _recovered(service)
     _stopped(service)
-    hostile = _crashed(service, "eval-7b", "n9", ALARMING)
+    hostile = crashed(service, "eval-7b", "n9", ALARMING)
     _training(service)
     service.set_mode("approve")
-    waiting = _crashed(service, "llama-70b", "n2", "")
+    waiting = crashed(service, "llama-70b", "n2", "")
     service.put("/v1/exclusions", json={"node": "n7", "scope": "cluster", "reason": "fails its bench test",
                                         "actor": "ada", "evidence": ["nccl-tests: 12 GB/s of 46 GB/s"]})  # fmt: skip
+    _trusted(service)
     return Scenery(waiting["incident_id"], waiting["id"], recovered["incident_id"], hostile["incident_id"])
 
 
@@ -52,7 +55,7 @@ def _progress(service: Service, name: str, step: int, checkpoint: int | None) ->
     assert service.post("/v1/signals", json={"signals": [said]}).json()["accepted"] == 1
 
 
-def _crashed(service: Service, workload: str, node: str, extra: str) -> dict[str, Any]:
+def crashed(service: Service, workload: str, node: str, extra: str) -> dict[str, Any]:
     name = f"{workload}-0"
     _put(service, name, workload)
     service.clock.advance(minutes=4)
@@ -72,11 +75,35 @@ def _crashed(service: Service, workload: str, node: str, extra: str) -> dict[str
     return advice
 
 
+def _nightly(service: Service) -> None:
+    """Nine more of the same kind in which people did as advised: a record that a class may rise by."""
+    for number in range(9):
+        workload = f"nightly-{number}"
+        crashed(service, workload, "n3", "")
+        service.clock.advance(minutes=18)
+        _put(service, f"{workload}-1", workload, attempt_index=1, allocated_nodes=["n1", "n2", "n4", "n5"])
+        service.clock.advance(minutes=90)
+        _put(service, f"{workload}-1", workload, attempt_index=1, allocated_nodes=["n1", "n2", "n4", "n5"],
+             state="COMPLETED")  # fmt: skip
+
+
+def _trusted(service: Service) -> None:
+    """Classes at several stages, and a silence."""
+    for failure_class, stage, reason in (("hardware", "approve", "the on-call reads each one"),
+                                         ("network", "off", "the new fabric is not learnt yet")):  # fmt: skip
+        etag = service.get("/v1/stages").headers["ETag"]
+        body = {"class": failure_class, "stage": stage, "actor": "ada", "reason": reason}
+        assert service.put("/v1/stages", json=body, headers={"If-Match": etag}).status_code == 200
+    until = (service.clock.at + timedelta(hours=8)).isoformat()
+    body = {"node": "n7", "ends_at": until, "actor": "grace", "reason": "on the bench until tonight"}
+    assert service.post("/v1/silences", json=body).status_code == 201
+
+
 def _watched(service: Service) -> None:
     """Monitor mode: people restart, once without the accused node and once with it."""
     for number, nodes in enumerate((["n1", "n3", "n4", "n5"], ["n1", "n2", "n3", "n4"])):
         workload = f"watched-{number}"
-        _crashed(service, workload, "n2", "")
+        crashed(service, workload, "n2", "")
         service.clock.advance(minutes=25)
         _put(service, f"{workload}-1", workload, attempt_index=1, allocated_nodes=nodes)
         service.clock.advance(hours=1)
@@ -89,7 +116,7 @@ def _watched(service: Service) -> None:
 
 
 def _recovered(service: Service) -> dict[str, Any]:
-    advice = _crashed(service, "mixtral-8x7b", "n4", "")
+    advice = crashed(service, "mixtral-8x7b", "n4", "")
     service.clock.advance(seconds=8)
     body = {"controller_id": "slurm-a", "observed_generation": 1, "lease_s": 60}
     token = service.post(f"/v1/recommendations/{advice['id']}/claim", json=body).json()["claim_token"]

@@ -25,6 +25,8 @@ VIEWS = {
     "node": "/console/nodes/n7",
     "rules": "/console/rules",
     "shadow": "/console/shadow",
+    "promotion": "/console/promotion",
+    "silences": "/console/silences",
     "audit": "/console/audit?verify=1",
 }
 

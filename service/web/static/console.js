@@ -130,7 +130,7 @@
 
   const help = document.getElementById("keys");
   const areOn = () => localStorage.getItem("relight-keys") !== "off";
-  const places = { f: "fleet", i: "incidents", g: "goodput", n: "nodes", r: "rules", s: "shadow", a: "audit" };
+  const places = { f: "fleet", i: "incidents", g: "goodput", n: "nodes", r: "rules", s: "shadow", p: "promotion", q: "silences", a: "audit" };
   let isAfterG = false;
 
   function move(by) {
