@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from pathlib import Path
 
 from drain3 import TemplateMiner
@@ -23,12 +24,12 @@ def main(file: str) -> None:
     config.masking_instructions = [MaskingInstruction(pattern, name) for pattern, name in MASKS]
     config.drain_max_clusters = 1_000
     miner = TemplateMiner(config=config)
-    lines = 0
+    lines, began = 0, time.perf_counter()
     with Path(file).open(encoding="utf-8", errors="replace") as log:
         for line in log:
             miner.add_log_message(line.rstrip("\n"))
             lines += 1
-    print(f"{lines} lines, {len(miner.drain.clusters)} templates")
+    print(f"{lines} lines, {len(miner.drain.clusters)} templates, {time.perf_counter() - began:.6f} s")
 
 
 if __name__ == "__main__":

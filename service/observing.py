@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import Any
 
 from relight.events import AttemptObserved, Event, SignalAccepted
+from relight.shape import StatedShape
 from relight.types import (
     AttemptId,
     ClusterId,
@@ -27,15 +28,17 @@ from relight.types import (
 from service import course
 from service.config import Ingest
 from service.dedup import SeenLately
-from service.fresh_lines import FreshLines, key_of
+from service.fresh_lines import key_of
+from service.held_memory import HeldInMemory
+from service.holding import Addressee, Holding, bounds_of
 from service.journal import Journal
-from service.loop import Loop, ReadLine
-from service.records import AttemptRecord
+from service.line_intake import Held, LineIntake
+from service.loop import Loop
+from service.read_lines import ReadLines
+from service.records import TRAINS_WITH, AttemptRecord
 from service.refusals import Refused
 from service.step_gathering import StepGathering
-from service.step_tally import StepTally
 
-FOLLOWED = "follow"
 _Place = tuple[AttemptId, str]
 
 
@@ -49,7 +52,11 @@ class Fate(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Signal:
-    """One signal with the key that makes it safe to send twice; `rate` is what a throughput says, per second."""
+    """One signal with the key that makes it safe to send twice.
+
+    `rate` is what a throughput says, per second, and `shape` what a job says that it trains with: neither is an
+    observation by itself.
+    """
 
     source: str
     source_event_id: str
@@ -58,6 +65,7 @@ class Signal:
     observation: Observation | None
     kind: str
     rate: float | None = None
+    shape: StatedShape | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,13 +80,13 @@ class Intake:
     Errors: AuditUnavailable, and then no key counts as seen, so that sending again works.
     """
 
-    def __init__(self, journal: Journal, loop: Loop, settings: Ingest) -> None:
+    def __init__(self, journal: Journal, loop: Loop, settings: Ingest, holding: Holding | None = None) -> None:
         self._journal = journal
         self._loop = loop
-        window = timedelta(seconds=settings.dedup_window_s)
-        self._signals = SeenLately(window, settings.dedup_keys)
-        self._lines = SeenLately(window, settings.dedup_keys)
-        self._tally = StepTally()
+        self._signals = SeenLately(timedelta(seconds=settings.dedup_window_s), settings.dedup_keys)
+        if holding is None:
+            holding = Holding(HeldInMemory(), bounds_of(settings))
+        self.lines = LineIntake(journal, loop, settings, holding)
         self._steps = StepGathering()
 
     # -------------------------------------------------------------- attempts
@@ -96,7 +104,9 @@ class Intake:
                 self._journal.record(seen)
                 fresh = state.attempts[seen.attempt]
                 self._journal.record(*course.after_observation(state, fresh, seen.at))
-                self._loop.place(fresh)
+                self._loop.introduce(fresh)
+                self.lines.claim(fresh)
+                self._loop.place(state.attempts[seen.attempt])
             return state.attempts[seen.attempt], True
 
     # -------------------------------------------------------------- signals
@@ -123,7 +133,7 @@ class Intake:
             self._fold(fresh, lines, now)
             return verdicts
 
-    def _logged(self, fresh: Sequence[Signal], now: datetime) -> dict[AttemptId, list[ReadLine]]:
+    def _logged(self, fresh: Sequence[Signal], now: datetime) -> dict[AttemptId, ReadLines]:
         """The log lines among signals, numbered, each with the progress that it states."""
         lines: dict[AttemptId, list[LogLine]] = {}
         highest: dict[_Place, int] = {}
@@ -136,13 +146,15 @@ class Intake:
                 lines.setdefault(seen.attempt, []).append(replace(seen, number=number))
         return {attempt: self._loop.read(own, now) for attempt, own in lines.items()}
 
-    def _fold(self, fresh: Sequence[Signal], lines: Mapping[AttemptId, list[ReadLine]], now: datetime) -> None:
+    def _fold(self, fresh: Sequence[Signal], lines: Mapping[AttemptId, ReadLines], now: datetime) -> None:
         state = self._journal.state
         for attempt, read in lines.items():
             self._loop.observe_lines(attempt, read)
         seen_steps = list[Observation]()
         for signal in fresh:
             match signal.observation:
+                case None if signal.shape is not None:
+                    self._loop.state_shape(signal.shape)
                 case None:
                     if signal.attempt is not None and signal.rate is not None:
                         self._steps.rated(signal.attempt, signal.rate)
@@ -167,7 +179,7 @@ class Intake:
     def _summaries(
         self,
         fresh: Sequence[Signal],
-        lines: Mapping[AttemptId, list[ReadLine]],
+        lines: Mapping[AttemptId, ReadLines],
         verdicts: Sequence[ItemFate],
         now: datetime,
         actor: str,
@@ -181,9 +193,11 @@ class Intake:
         events = list[Event]()
         for index, ((attempt, cluster, source), own) in enumerate(groups.items()):
             counts = _counts(own)
+            if attempt is not None:
+                counts |= self.lines.shape_counts(attempt, (one.shape for one in own if one.shape is not None))
             if attempt is not None and attempt in lines and attempt not in told:
                 told.add(attempt)
-                _join(counts, self._read_counts(attempt, lines[attempt], source))
+                _join(counts, self.lines.counts(attempt, lines[attempt], source))
             events.append(
                 SignalAccepted(
                     at=now,
@@ -199,78 +213,17 @@ class Intake:
             )
         return events
 
-    def _read_counts(self, attempt: AttemptId, read: Sequence[ReadLine], source: str) -> dict[str, Any]:
-        """What a batch of lines adds to an attempt: how many, up to which number of which file, and progress.
-
-        A followed file that an earlier attempt wrote to goes on with its numbers, which leaves no gap.
-        """
-        known = self._journal.state.numbers.get(attempt, {})
-        files: dict[str, int] = {}
-        gaps = 0
-        for line, _ in read:
-            unseen = line.number - 1 if source == FOLLOWED else 0
-            before = files.get(line.file, known.get(line.file, unseen))
-            gaps += line.number > before + 1
-            files[line.file] = max(line.number, before)
-        progress = [seen for _, seen_all in read for seen in seen_all]
-        counts = {"lines": len(read), "files": files, **self._tally.counts(attempt, progress)}
-        return {**counts, "gaps": gaps} if gaps else counts
-
     # -------------------------------------------------------------- log lines
 
     def accept_lines(self, lines: Sequence[LogLine], batch: bytes, source: str, actor: str) -> tuple[int, int]:
-        """How many lines were new, and how many are behind what was seen of their file already.
+        """How many lines were new, and how many were known: see `LineIntake.accept`."""
+        return self.lines.accept(lines, batch, source, actor)
 
-        A line is told from its repetition by its number in the file, else by its time; lines with neither
-        are told apart by their batch alone, since a program may print the same words twice.
-        """
-        with self._loop.lock:
-            now = self._journal.now()
-            fresh = FreshLines(self._lines, self._journal.state.numbers)
-            fresh.take(lines, batch)
-            read = {attempt: self._loop.read(own, now) for attempt, own in fresh.by_attempt.items()}
-            with self._journal.lock:
-                duplicates = len(lines) - fresh.count
-                events = [
-                    event
-                    for index, (attempt, own) in enumerate(read.items())
-                    for event in self._arrived(attempt, own, now, source, actor, batch, duplicates if index == 0 else 0)
-                ]
-                self._journal.record(*events)
-            for key in fresh.keys:
-                self._lines.add(key, now)
-            for attempt, own in read.items():
-                self._loop.observe_lines(attempt, own)
-            return fresh.count, duplicates
-
-    def _arrived(
-        self,
-        attempt: AttemptId,
-        read: Sequence[ReadLine],
-        now: datetime,
-        source: str,
-        actor: str,
-        batch: bytes,
-        duplicates: int,
-    ) -> list[Event]:
-        state = self._journal.state
-        known = state.attempts[attempt]
-        counts = self._read_counts(attempt, read, source)
-        return [
-            SignalAccepted(
-                at=now,
-                source=source,
-                accepted=len(read),
-                duplicates=duplicates,
-                digest=batch.hex(),
-                attempt=attempt,
-                workload=known.seen.workload,
-                cluster=known.seen.cluster,
-                actor=actor,
-                counts=counts,
-            ),
-            *course.after_progress(state, known, counts.get("step"), counts.get("checkpoint_step"), now),
-        ]
+    def hold_lines(
+        self, lines: Mapping[Addressee, Sequence[LogLine]], batch: bytes, source: str, actor: str
+    ) -> dict[Addressee, Held]:
+        """Lines whose attempt is not registered yet, kept for it: see `LineIntake.hold`."""
+        return self.lines.hold(lines, batch, source, actor)
 
 
 def _observed_at(seen: AttemptObserved) -> datetime:
@@ -325,4 +278,5 @@ def _join(counts: dict[str, Any], more: Mapping[str, Any]) -> None:
     """Progress that lines state joins what signals said of the same attempt: the furthest counts."""
     for name, value in more.items():
         is_reached = name in {"step", "checkpoint_step"} and name in counts
-        counts[name] = max(counts[name], value) if is_reached else value
+        joined = {**counts.get(name, {}), **value} if name == TRAINS_WITH else value
+        counts[name] = max(counts[name], value) if is_reached else joined

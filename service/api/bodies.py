@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from typing import Any, Final
 
 import cramjam
 import zstandard
@@ -14,9 +15,26 @@ from service.api.logs import RATIO_FROM, Admission, Inflater, Share
 from service.api.problems import Problem
 from service.config import Server
 
+JSON: Final = "application/json"
+PROTOBUF: Final = "application/x-protobuf"
 GZIP = frozenset({"gzip", "x-gzip"})
 _PIECE = 512  # four bytes of zstd may stand for 128 KiB
 _MAX_WINDOW = 1 << 23
+
+
+def in_both(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """What is described once and may be in JSON or in protobuf, as OpenAPI's `content`."""
+    return {JSON: {"schema": dict(schema)}, PROTOBUF: {"schema": {"type": "string", "format": "binary"}}}
+
+
+def asks_for(title: str) -> dict[str, Any]:
+    """The `openapi_extra` of a door whose body, named by its protocol, is read by the door itself."""
+    return {"requestBody": {"required": True, "content": in_both({"type": "object", "title": title})}}
+
+
+def media_type(headers: Mapping[str, str]) -> str:
+    """What a request says that its body is, without parameters."""
+    return headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
 @asynccontextmanager

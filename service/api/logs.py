@@ -8,32 +8,28 @@ import threading
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
-from typing import Any
+from datetime import datetime
 
-import orjson
-from fastapi import Request
+from fastapi import Request, Response
 from pydantic import Field
 from starlette.concurrency import run_in_threadpool
 
-from relight.types import AttemptId, ClusterId, LogLine, NodeName, Rank, Stream
+from relight.types import ClusterId
 from service.api.access import App, cluster_of, resource
 from service.api.problems import Problem, documented
 from service.api.security import Caller, permits
 from service.api.wire import Told
 from service.application import Application
+from service.doors.delivery import addressee, attempt_of
+from service.doors.ndjson import Reading
+from service.holding import HELD, Addressee
 from service.observing import Fate
 from service.tokens import Permission, Principal
 
 router = resource("ingest")
 MEDIA_TYPES = frozenset({"application/x-ndjson", "application/ndjson", "application/jsonl", "application/json"})
-MAX_TOLD_ERRORS = 100
 RATIO_FROM = 1 << 16
 _CHUNK = 1 << 20
-_JOB_ALIASES = ("job_id", "SLURM_JOB_ID", "slurm.job.id")
-_RESTART_ALIASES = ("restart_count", "SLURM_RESTART_COUNT", "slurm.job.restart_count")
-_STREAMS = {one.value: one for one in Stream}
 
 
 class LineFault(Told):
@@ -42,11 +38,15 @@ class LineFault(Told):
 
 
 class LinesTold(Told):
-    """Every line is in one of the three counts; `errors` names the first hundred rejected ones."""
+    """Every line is in one of the four counts; `errors` names the first hundred rejected ones.
+
+    `held` lines name an attempt or a job that is not registered yet: they are on disk, and its own once it is.
+    """
 
     accepted: int
     duplicates: int
     rejected: int
+    held: int = Field(default=0, description="kept for `ingest.hold_s` at least, unless their job is registered sooner")
     errors: list[LineFault]
 
 
@@ -141,7 +141,10 @@ class Inflater:
 @router.post(
     "/logs/ndjson",
     operation_id="sendLogLines",
-    responses=documented(413, 415),
+    responses={
+        202: {"model": LinesTold, "description": "Taken, and some lines wait for their job"},
+        **documented(413, 415),
+    },
     openapi_extra={
         "requestBody": {
             "required": True,
@@ -155,10 +158,12 @@ class Inflater:
     },
 )
 @permits(Permission.INGEST)
-async def send_log_lines(request: Request, caller: Caller, app: App) -> LinesTold:
+async def send_log_lines(request: Request, response: Response, caller: Caller, app: App) -> LinesTold:
     """One JSON object a line: text, and attempt_id or job_id; file, number, stream, node, rank, at.
 
-    Plain or gzip. A line without number and time is known again only if its whole batch is sent again.
+    Plain or gzip. A line without number and time is known again only if its whole batch is sent again; equal
+    lines of one time count as often as the batch holds them. Lines of jobs that are not registered yet are held,
+    and answered with 202.
     """
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind not in MEDIA_TYPES:
@@ -172,128 +177,50 @@ async def send_log_lines(request: Request, caller: Caller, app: App) -> LinesTol
             before = body.made
             body.feed(chunk)
             share.take(max(body.made - before, len(chunk)))
-        return await run_in_threadpool(_taken_in, app, caller, cluster, body.whole())
+        told = await run_in_threadpool(_taken_in, app, caller, cluster, body.whole())
+    if told.held:
+        response.status_code = 202
+    return told
 
 
 def _taken_in(app: Application, caller: Principal, cluster: ClusterId, body: bytes) -> LinesTold:
     if body.count(b"\n") > app.settings.ingest.max_lines_per_request:
         raise Problem("body_too_large", f"more than {app.settings.ingest.max_lines_per_request} lines")
-    read = Reading(app, caller, cluster)
+    read = reading(app, caller, cluster)
     read.take(body)
-    if read.faults and not read.lines and read.broken == read.rejected:
+    if read.faults and not (read.lines or read.unclaimed) and read.broken == read.rejected:
         raise Problem("malformed_body", f"line {read.faults[0].line}: {read.faults[0].detail}")
     digest = hashlib.sha256(cluster.encode() + b"\0" + body).digest()
     new, old = app.intake.accept_lines(read.lines, digest, "ndjson", caller.client)
-    counts = {Fate.ACCEPTED: new, Fate.DUPLICATE: old, Fate.FAILED: read.rejected}
+    held = app.intake.hold_lines(read.unclaimed, digest, "ndjson", caller.client) if read.unclaimed else {}
+    for to, fate in held.items():
+        if fate.refused:
+            read.reject(read.places[to], f"unknown {to}: PUT /v1/attempts first; {fate.refusal}", fate.refused)
+    told = LinesTold(
+        accepted=new + sum(one.accepted for one in held.values()),
+        duplicates=old + sum(one.duplicates for one in held.values()),
+        held=sum(one.held for one in held.values()),
+        rejected=read.rejected,
+        errors=[LineFault(line=one.line, detail=one.detail) for one in read.faults],
+    )
+    _count(app, told, read.newest)
+    return told
+
+
+def reading(app: Application, caller: Principal, cluster: ClusterId) -> Reading:
+    """An empty reading of lines that a caller sends for a cluster."""
+
+    def address(attempt: str | None, job: str | None, restart: int | None) -> Addressee:
+        return addressee(caller, cluster, attempt, job, restart)
+
+    return Reading(address, lambda to: attempt_of(app, caller, to), app.settings.ingest.max_line_bytes)
+
+
+def _count(app: Application, told: LinesTold, newest: datetime | None) -> None:
+    counts = {Fate.ACCEPTED: told.accepted, Fate.DUPLICATE: told.duplicates, Fate.FAILED: told.rejected,
+              HELD: told.held}  # fmt: skip
     for fate, count in counts.items():
         app.metrics.records.labels("ndjson", fate).inc(count)
-    if read.newest is not None:
-        lag = app.journal.now() - read.newest
+    if newest is not None:
+        lag = app.journal.now() - newest
         app.metrics.lag.observe(max(lag.total_seconds(), 0.0))
-    return LinesTold(accepted=new, duplicates=old, rejected=read.rejected, errors=read.faults)
-
-
-@dataclass(slots=True)
-class Reading:
-    """The lines of one body, with every one that can't be used on record."""
-
-    app: Application
-    caller: Principal
-    cluster: ClusterId
-    lines: list[LogLine] = field(default_factory=list)
-    faults: list[LineFault] = field(default_factory=list)
-    rejected: int = 0
-    broken: int = 0
-    newest: datetime | None = None
-    _attempts: dict[tuple[str, int | None, bool], AttemptId | None] = field(default_factory=dict)
-
-    def take(self, body: bytes) -> None:
-        for number, raw in enumerate(body.split(b"\n"), 1):
-            if not raw.strip():
-                continue
-            try:
-                said = orjson.loads(raw)
-            except orjson.JSONDecodeError as why:
-                self.broken += 1
-                self._reject(number, f"not JSON: {why}")
-                continue
-            try:
-                self.lines.append(self._line(said))
-            except ValueError as why:
-                self._reject(number, str(why))
-
-    def _reject(self, number: int, detail: str) -> None:
-        self.rejected += 1
-        if len(self.faults) < MAX_TOLD_ERRORS:
-            self.faults.append(LineFault(line=number, detail=detail))
-
-    def _line(self, said: Any) -> LogLine:
-        if not isinstance(said, dict):
-            raise ValueError(f"need an object, got {type(said).__name__}")
-        text, at = _text(said, "text", None), _moment(said.get("at"))
-        if len(text) > self.app.settings.ingest.max_line_bytes:
-            raise ValueError(f"text has {len(text)} characters, at most {self.app.settings.ingest.max_line_bytes}")
-        if at is not None and (self.newest is None or at > self.newest):
-            self.newest = at
-        node, rank, stream = said.get("node"), _whole(said, "rank"), said.get("stream", "application")
-        if stream not in _STREAMS:
-            raise ValueError(f"no stream {stream!r}, choose from {', '.join(_STREAMS)}")
-        return LogLine(
-            attempt=self._attempt(said),
-            file=_text(said, "file", "stdout")[:1_000],
-            number=_whole(said, "number") or 0,
-            stream=_STREAMS[stream],
-            text=text,
-            at=at,
-            node=NodeName(_text(said, "node", "")[:253]) if node else None,
-            rank=Rank(rank) if rank is not None else None,
-        )
-
-    def _attempt(self, said: dict[str, Any]) -> AttemptId:
-        name = said.get("attempt_id")
-        job = next((said[key] for key in _JOB_ALIASES if key in said), None)
-        restart = next((_whole(said, key) for key in _RESTART_ALIASES if key in said), None)
-        if not isinstance(name, str) and not isinstance(job, str | int):
-            raise ValueError("need attempt_id or job_id")
-        key = (name, None, True) if isinstance(name, str) else (str(job), restart, False)
-        if key not in self._attempts:
-            self._attempts[key] = self._resolved(*key)
-        found = self._attempts[key]
-        if found is None:
-            raise ValueError(f"unknown {'attempt' if key[2] else 'job'} {key[0]!r}: PUT /v1/attempts first")
-        return found
-
-    def _resolved(self, name: str, restart: int | None, is_attempt: bool) -> AttemptId | None:
-        with self.app.journal.view:
-            state = self.app.journal.state
-            if not is_attempt:
-                return state.attempt_of_job(self.cluster, name, restart)
-            known = state.attempts.get(AttemptId(name))
-            is_visible = known is not None and self.caller.may_see(known.seen.cluster)
-            return AttemptId(name) if is_visible else None
-
-
-def _text(said: dict[str, Any], key: str, default: str | None) -> str:
-    value = said.get(key, default)
-    if not isinstance(value, str):
-        raise ValueError(f"{key}: need text, got {type(value).__name__}")
-    return value
-
-
-def _whole(said: dict[str, Any], key: str) -> int | None:
-    value = said.get(key)
-    if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 16:
-        return int(value)
-    if value is None or (isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**53):
-        return value
-    raise ValueError(f"{key}: need a whole number from 0, got {value!r}")
-
-
-def _moment(value: Any) -> datetime | None:
-    if value is None:
-        return None
-    if isinstance(value, str):
-        at = datetime.fromisoformat(value)
-        if at.tzinfo is not None:
-            return at.astimezone(UTC)
-    raise ValueError(f"at: need RFC 3339 with a zone, got {value!r}")

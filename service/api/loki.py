@@ -10,7 +10,7 @@ from starlette.concurrency import run_in_threadpool
 
 from relight.types import ClusterId
 from service.api.access import App, cluster_of, resource
-from service.api.bodies import body_of
+from service.api.bodies import JSON, PROTOBUF, asks_for, body_of, media_type
 from service.api.problems import Problem, documented
 from service.api.security import Caller, permits
 from service.application import Application
@@ -21,8 +21,6 @@ from service.tokens import Permission, Principal
 
 router = resource("ingest")
 PATH = "/loki/api/v1/push"
-JSON = "application/json"
-PROTOBUF = "application/x-protobuf"
 
 
 @router.post(
@@ -31,29 +29,21 @@ PROTOBUF = "application/x-protobuf"
     status_code=204,
     response_class=Response,
     responses={204: {"description": "Taken"}, **documented(413, 415)},
-    openapi_extra={
-        "requestBody": {
-            "required": True,
-            "content": {
-                JSON: {"schema": {"type": "object", "title": "LokiPush"}},
-                PROTOBUF: {"schema": {"type": "string", "format": "binary"}},
-            },
-        }
-    },
+    openapi_extra=asks_for("LokiPush"),
 )
 @permits(Permission.INGEST)
 async def push_loki_streams(request: Request, caller: Caller, app: App) -> Response:
-    """JSON (plain, gzip or zstd) or protobuf in a block of snappy. Lines of unknown jobs are counted, not kept.
+    """JSON (plain, gzip or zstd) or protobuf in a block of snappy. Lines of jobs not registered yet are held.
 
     Answers 400 only if nothing of the request could be used: Loki's senders drop what a 400 answered.
     """
-    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    kind = media_type(request.headers)
     if kind not in {JSON, PROTOBUF}:
         raise Problem("unsupported_media_type", f"need {JSON} or {PROTOBUF}, got {kind or 'none'}")
     cluster = cluster_of(caller, app, request.query_params.get("cluster"))
     async with body_of(request, is_snappy=kind == PROTOBUF) as body:
         said = await run_in_threadpool(_taken_in, app, caller, cluster, kind, body)
-    if said.rejected and not (said.accepted or said.duplicates or said.unplaced):
+    if said.rejected and not (said.accepted or said.duplicates or said.unplaced or said.held):
         raise Problem("malformed_body", f"no line could be used: {'; '.join(said.reasons)}"[:2_000])
     return Response(status_code=204)
 

@@ -13,7 +13,7 @@ from starlette.types import Scope
 
 from relight.types import ClusterId
 from service.api.access import App, cluster_of, resource
-from service.api.bodies import body_of
+from service.api.bodies import JSON, PROTOBUF, asks_for, body_of, in_both
 from service.api.problems import Problem
 from service.api.security import Caller, permits
 from service.application import Application
@@ -24,8 +24,6 @@ from service.tokens import Permission, Principal
 
 router = resource("ingest")
 PATH: Final = "/v1/logs"
-JSON: Final = "application/json"
-PROTOBUF: Final = "application/x-protobuf"
 _CODES = {400: 3, 401: 16, 403: 7, 404: 5, 405: 12, 413: 8, 415: 3, 422: 3, 500: 13, 503: 14}
 _STATUSES = (400, 401, 403, 405, 413, 415, 422, 503)
 _STATUS_SCHEMA = {
@@ -46,13 +44,9 @@ _ANSWER_SCHEMA = {
 }
 
 
-def _both(schema: dict[str, Any]) -> dict[str, Any]:
-    return {JSON: {"schema": schema}, PROTOBUF: {"schema": {"type": "string", "format": "binary"}}}
-
-
 RESPONSES: Final[dict[int | str, dict[str, Any]]] = {
-    200: {"description": "Taken, but for what partialSuccess counts", "content": _both(_ANSWER_SCHEMA)},
-    **{status: {"description": "Not taken", "content": _both(_STATUS_SCHEMA)} for status in _STATUSES},
+    200: {"description": "Taken, but for what partialSuccess counts", "content": in_both(_ANSWER_SCHEMA)},
+    **{status: {"description": "Not taken", "content": in_both(_STATUS_SCHEMA)} for status in _STATUSES},
 }
 
 
@@ -61,19 +55,11 @@ RESPONSES: Final[dict[int | str, dict[str, Any]]] = {
     operation_id="exportOtlpLogs",
     response_class=Response,
     responses=RESPONSES,
-    openapi_extra={
-        "requestBody": {
-            "required": True,
-            "content": {
-                JSON: {"schema": {"type": "object", "title": "ExportLogsServiceRequest"}},
-                PROTOBUF: {"schema": {"type": "string", "format": "binary"}},
-            },
-        }
-    },
+    openapi_extra=asks_for("ExportLogsServiceRequest"),
 )
 @permits(Permission.INGEST)
 async def export_otlp_logs(request: Request, caller: Caller, app: App) -> Response:
-    """Plain, gzip or zstd. 503 asks to send again; a record of an unknown job is rejected and counted."""
+    """Plain, gzip or zstd. 503 asks to send again; records of jobs not registered yet are held, and said to be."""
     kind = _kind(request.scope)
     if kind not in {JSON, PROTOBUF}:
         raise Problem("unsupported_media_type", f"need {PROTOBUF} or {JSON}, got {kind or 'none'}")
@@ -84,7 +70,7 @@ async def export_otlp_logs(request: Request, caller: Caller, app: App) -> Respon
     if kind == PROTOBUF:
         return Response(otlp_protobuf.success(said.rejected, reason), media_type=PROTOBUF)
     partial = {"rejectedLogRecords": str(said.rejected), "errorMessage": reason}
-    return Response(orjson.dumps({"partialSuccess": partial} if said.rejected else {}), media_type=JSON)
+    return Response(orjson.dumps({"partialSuccess": partial} if reason else {}), media_type=JSON)
 
 
 def _taken_in(app: Application, caller: Principal, cluster: ClusterId, kind: str, body: bytes) -> Delivered:

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, TypeAdapter, ValidationError, model_validator
 
+from relight.shape import StatedShape
 from relight.types import (
     AttemptId,
     AttemptState,
@@ -25,7 +26,7 @@ from relight.types import (
 from service.api.access import App, cluster_of, resource
 from service.api.problems import Problem, documented
 from service.api.security import Caller, permits
-from service.api.wire import Ask, Count, Identifier, Moment, Node, Told, Words
+from service.api.wire import Ask, Count, Identifier, Measure, Moment, Node, Told, Words
 from service.observing import Fate, Signal
 from service.tokens import Permission
 
@@ -65,6 +66,19 @@ class ThroughputSignal(Ask):
     samples_per_s: float | None = Field(default=None, ge=0)
 
 
+class ShapeSignal(Ask):
+    """What the job trains with; what is left out stays as it was known."""
+
+    global_batch_size: Measure | None = None
+    sequence_length: Measure | None = None
+
+    @model_validator(mode="after")
+    def _says_something(self) -> Self:
+        if self.global_batch_size is None and self.sequence_length is None:
+            raise ValueError("a shape needs global_batch_size or sequence_length")
+        return self
+
+
 class NodeEventSignal(Ask):
     """NVSentinel's shape, in snake_case; `processing_strategy` STORE_ONLY makes it evidence only."""
 
@@ -88,7 +102,7 @@ class SchedulerSignal(Ask):
     actor: str = Field(default="", max_length=256)
 
 
-_PAYLOADS = ("log", "progress", "step_timing", "heartbeat", "throughput", "node_event", "scheduler_event")
+_PAYLOADS = ("log", "progress", "step_timing", "heartbeat", "throughput", "shape", "node_event", "scheduler_event")
 
 
 class SignalAsk(Ask):
@@ -106,6 +120,7 @@ class SignalAsk(Ask):
     step_timing: StepTimingSignal | None = None
     heartbeat: HeartbeatSignal | None = None
     throughput: ThroughputSignal | None = None
+    shape: ShapeSignal | None = None
     node_event: NodeEventSignal | None = None
     scheduler_event: SchedulerSignal | None = None
 
@@ -232,6 +247,7 @@ def _signal(said: SignalAsk, cluster: Any) -> Signal:
         observation=_observation(said),
         kind=said.kind,
         rate=_rate(said.throughput),
+        shape=_shape(said),
     )
 
 
@@ -240,6 +256,16 @@ def _rate(said: ThroughputSignal | None) -> float | None:
     if said is None:
         return None
     return said.tokens_per_s if said.tokens_per_s is not None else said.samples_per_s
+
+
+def _shape(said: SignalAsk) -> StatedShape | None:
+    if said.shape is None or said.attempt_id is None:
+        return None
+    return StatedShape(
+        attempt=AttemptId(said.attempt_id),
+        batch=said.shape.global_batch_size,
+        sequence_length=said.shape.sequence_length,
+    )
 
 
 def _observation(said: SignalAsk) -> Observation | None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from relight.types import AttemptId, ClusterId, LogLine, NodeName, Rank, Stream
 from service.allocations import spelled
@@ -14,6 +14,9 @@ from service.application import Application
 from service.doors.health import held_lately
 from service.doors.labels import Whose, whose
 from service.doors.records import BadBody, Item, Record, Unreadable
+from service.drafts import new_line
+from service.holding import ANY_CLUSTER, HELD, Addressee
+from service.line_intake import Held
 from service.observing import Fate
 from service.records import AttemptRecord
 from service.tokens import Principal
@@ -21,7 +24,6 @@ from service.tokens import Principal
 CUT = " …[cut]"
 UNPLACED = "unplaced"
 MAX_REASONS = 3
-_TICK = timedelta(microseconds=1)
 
 
 class TooManyRecords(ValueError):
@@ -30,12 +32,16 @@ class TooManyRecords(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delivered:
-    """What became of a request's records; `unplaced` came from machines that no known attempt held."""
+    """What became of a request's records; `unplaced` came from machines that no known attempt held.
+
+    `held` wait for their job to be registered, as `reasons` say too.
+    """
 
     accepted: int
     duplicates: int
     rejected: int
     unplaced: int
+    held: int = 0
     reasons: tuple[str, ...] = ()
 
 
@@ -53,10 +59,10 @@ class Delivery:
     rejected: int = 0
     unplaced: int = 0
     _reasons: Counter[str] = field(default_factory=Counter)
-    _jobs: dict[tuple[str | None, str | None, int | None, str | None], AttemptRecord | None] = field(
+    unclaimed: dict[Addressee, list[LogLine]] = field(default_factory=dict)
+    _jobs: dict[tuple[str | None, str | None, int | None, str | None], tuple[Addressee, AttemptRecord | None]] = field(
         default_factory=dict
     )
-    _told: Counter[tuple[AttemptId, str, str | None, int | None, datetime | None, str]] = field(default_factory=Counter)
     _clusters: frozenset[ClusterId] | None = None
 
     def take(self, items: Iterable[Item]) -> None:
@@ -78,13 +84,26 @@ class Delivery:
         """Give the lines to the service. Errors: AuditUnavailable; then no line counts as seen."""
         if self.records and self.rejected == self.records and self._only_unreadable():
             raise BadBody(next(iter(self._reasons)))
-        new, old = self.app.intake.accept_lines(self.lines, digest, self.source, self.caller.client)
+        intake, actor = self.app.intake, self.caller.client
+        new, old = intake.accept_lines(self.lines, digest, self.source, actor)
+        held = intake.hold_lines(self.unclaimed, digest, self.source, actor) if self.unclaimed else {}
+        for to, fate in held.items():
+            self._tell(to, fate)
         said = Delivered(
-            accepted=new, duplicates=old, rejected=self.rejected, unplaced=self.unplaced,
+            accepted=new + sum(one.accepted for one in held.values()),
+            duplicates=old + sum(one.duplicates for one in held.values()),
+            rejected=self.rejected, unplaced=self.unplaced, held=sum(one.held for one in held.values()),
             reasons=tuple(f"{reason} ({count})" for reason, count in self._reasons.most_common(MAX_REASONS)),
         )  # fmt: skip
         self._count(said)
         return said
+
+    def _tell(self, to: Addressee, fate: Held) -> None:
+        if fate.refused:
+            self._reject(f"unknown {to}: {fate.refusal}", fate.refused)
+        if fate.held:
+            seconds = self.app.settings.ingest.hold_s
+            self._reasons[f"unknown {to}: held for {seconds:g} s at least, until it is registered"] += fate.held
 
     # -------------------------------------------------------------- placing
 
@@ -99,28 +118,24 @@ class Delivery:
             for holder in holders:
                 self._add(record, origin, holder)
             return
-        self._add(record, origin, self._attempt(origin))
-
-    def _attempt(self, origin: Whose) -> AttemptRecord:
-        key = (origin.attempt, origin.job, origin.restart, origin.cluster)
-        if key not in self._jobs:
-            self._jobs[key] = self._resolved(origin)
-        found = self._jobs[key]
-        if found is not None:
-            return found
         if origin.attempt is None and origin.job is None:
             raise ValueError("no label names a job (slurm.job.id, job_id, …) or, for a machine's log, a node")
-        raise ValueError(f"unknown {'attempt' if origin.attempt else 'job'} {origin.attempt or origin.job!r}")
+        to, found = self._attempt(origin)
+        if found is not None:
+            self._add(record, origin, found)
+        else:
+            self.unclaimed.setdefault(to, []).extend(self._made(record, origin, to.place, _named(origin.node)))
 
-    def _resolved(self, origin: Whose) -> AttemptRecord | None:
-        cluster = self._cluster(origin)
-        with self.app.journal.view:
-            state = self.app.journal.state
-            if origin.attempt is not None:
-                known = state.attempts.get(AttemptId(origin.attempt))
-                return known if known is not None and self.caller.may_see(known.seen.cluster) else None
-            name = state.attempt_of_job(cluster, origin.job, origin.restart) if origin.job is not None else None
-            return state.attempts[name] if name is not None else None
+    def _attempt(self, origin: Whose) -> tuple[Addressee, AttemptRecord | None]:
+        key = (origin.attempt, origin.job, origin.restart, origin.cluster)
+        known = self._jobs.get(key)
+        if known is None:
+            to = addressee(self.caller, self._cluster(origin), origin.attempt, origin.job, origin.restart)
+            name = attempt_of(self.app, self.caller, to)
+            with self.app.journal.view:
+                record = self.app.journal.state.attempts[name] if name is not None else None
+            known = self._jobs[key] = (to, record)
+        return known
 
     def _cluster(self, origin: Whose) -> ClusterId:
         """The cluster that a label names, if it is one of ours that the caller may speak of."""
@@ -136,47 +151,62 @@ class Delivery:
 
     def _add(self, record: Record, origin: Whose, attempt: AttemptRecord) -> None:
         node = spelled(origin.node, attempt) if origin.node is not None else None
+        self.lines += self._made(record, origin, attempt.id, node)
+
+    def _made(self, record: Record, origin: Whose, attempt: AttemptId, node: NodeName | None) -> list[LogLine]:
+        """A record's lines, none of which is longer than allowed."""
         limit = self.app.settings.ingest.max_line_bytes
         file = (origin.file or _file_name(self.source, origin.stream))[:1_000]
-        for text in record.text.splitlines() or [""]:
-            short = text if len(text) <= limit else text[: limit - len(CUT)] + CUT
-            self.lines.append(self._line(attempt.id, file, short, record.at, node, origin))
+        rank = Rank(origin.rank) if origin.rank is not None else None
+        texts = record.text.splitlines() or [""]
+        short = (text if len(text) <= limit else text[: limit - len(CUT)] + CUT for text in texts)
+        return [
+            new_line(attempt=attempt, file=file, number=0, stream=origin.stream, text=text, at=record.at, node=node,
+                     rank=rank)
+            for text in short
+        ]  # fmt: skip
 
-    def _line(
-        self, attempt: AttemptId, file: str, text: str, at: datetime | None, node: NodeName | None, origin: Whose
-    ) -> LogLine:
-        """A time that stands for several equal lines is told apart by microseconds, the same in every repetition."""
-        place = (attempt, file, node, origin.rank, at, text)
-        before = self._told[place]
-        self._told[place] += 1
-        return LogLine(
-            attempt=attempt,
-            file=file,
-            number=0,
-            stream=origin.stream,
-            text=text,
-            at=at + before * _TICK if at is not None else None,
-            node=node,
-            rank=Rank(origin.rank) if origin.rank is not None else None,
-        )
-
-    def _reject(self, reason: str) -> None:
-        self.rejected += 1
+    def _reject(self, reason: str, count: int = 1) -> None:
+        self.rejected += count
         if reason in self._reasons or len(self._reasons) < 100:
-            self._reasons[reason] += 1
+            self._reasons[reason] += count
 
     def _only_unreadable(self) -> bool:
         """True if no record could even be read: then the body is wrong, not what it speaks of."""
-        return not any("unknown" in reason or "no label" in reason for reason in self._reasons)
+        return not any("no label" in reason for reason in self._reasons)
 
     def _count(self, said: Delivered) -> None:
         metrics = self.app.metrics
-        outcomes = {Fate.ACCEPTED: said.accepted, Fate.DUPLICATE: said.duplicates, Fate.FAILED: said.rejected}
+        outcomes = {Fate.ACCEPTED: said.accepted, Fate.DUPLICATE: said.duplicates, Fate.FAILED: said.rejected,
+                    HELD: said.held}  # fmt: skip
         for fate, count in outcomes.items():
             metrics.records.labels(self.source, fate).inc(count)
         metrics.records.labels(self.source, UNPLACED).inc(said.unplaced)
         if self.newest is not None:
             metrics.lag.observe(max((self.app.journal.now() - self.newest).total_seconds(), 0.0))
+
+
+def addressee(
+    caller: Principal, cluster: ClusterId, attempt: str | None, job: str | None, restart: int | None
+) -> Addressee:
+    """Whom a caller names: an attempt by its name alone, in any cluster that he may speak of; else a job of one."""
+    if attempt is not None:
+        return Addressee(ClusterId(caller.cluster) if caller.cluster else ANY_CLUSTER, attempt)
+    return Addressee(cluster, None, job, restart)
+
+
+def attempt_of(app: Application, caller: Principal, to: Addressee) -> AttemptId | None:
+    """The attempt that somebody means, if it is known and the caller may speak of it."""
+    with app.journal.view:
+        state = app.journal.state
+        if to.attempt is None:
+            return state.attempt_of_job(to.cluster, to.job or "", to.restart)
+        known = state.attempts.get(AttemptId(to.attempt))
+        return known.id if known is not None and caller.may_see(known.seen.cluster) else None
+
+
+def _named(node: str | None) -> NodeName | None:
+    return NodeName(node) if node is not None else None
 
 
 def _file_name(source: str, stream: Stream) -> str:
