@@ -19,6 +19,7 @@ from detectors.placement import HINT as PLACEMENT_HINT
 from detectors.placement import Placement, reported_processes, reported_tasks
 from detectors.silence import silence_before_order
 from relight.attribute import AttemptFacts, attribute
+from relight.exclusions import short_name
 from relight.ports import Attributor
 from relight.types import (
     NO_FAILURE,
@@ -135,14 +136,16 @@ def _facts(
     jobs = [r for r in read if r.log.stream is Stream.APPLICATION]
     telling = [r for r in jobs if not r.log.absent.issuperset(ALLOCATION_HINTS)]
     stated = next((nodes for r in telling if (nodes := allocated_nodes(r.log.lines[r.first :]))), frozenset())
-    placed = {**placement.rank_to_node, **rank_to_node}
     own = {r.log.rank: r.log.node for r in read if r.log.rank is not None}
     known = {rank: node for rank, node in own.items() if node is not None}
+    seen = {**placement.rank_to_node, **known}
     reported = {place: rank for one in read for place, rank in reported_processes(one).items()}
     tasks = {task: node for r in jobs for task, node in reported_tasks(r).items()}
+    given = rank_to_node if _holds(rank_to_node, seen, own) else {}
     return AttemptFacts(
-        rank_to_node={**placement.rank_to_node, **known, **rank_to_node},
-        nodes=stated or frozenset(placed.values()),
+        rank_to_node={**seen, **given},
+        own_places={**known, **given},
+        nodes=stated or frozenset({**placement.rank_to_node, **given}.values()),
         reported_places={
             **placement.reported_places,
             **tasks,
@@ -158,6 +161,19 @@ def _facts(
         is_completed=any(r.is_completed for r in read),
         scheduler=scheduler,
     )
+
+
+def _holds(rank_to_node: Mapping[Rank, NodeName], seen: Mapping[Rank, NodeName], logged: Iterable[Rank]) -> bool:
+    """Whether the logs don't belie a published map: a scheduler knows tasks, and a task may start several workers.
+
+    They do by a rank beyond a map that names 0 to n-1 as all there are, and by one that spoke on another node of it.
+    """
+    is_whole = set(rank_to_node) == set(range(len(rank_to_node)))
+    if is_whole and not {*seen, *logged} <= set(rank_to_node):
+        return False
+    names = {rank: short_name(node) for rank, node in rank_to_node.items()}
+    spoke = {rank: short_name(node) for rank, node in seen.items() if rank in names}
+    return all(node == names[rank] or node not in names.values() for rank, node in spoke.items())
 
 
 @dataclass(slots=True)

@@ -72,14 +72,16 @@ _CONSEQUENCE_DEPTH = 30
 class AttemptFacts:
     """What is known of an attempt beside its evidence.
 
-    `rank_to_node` may be partial; `reported_places` come from a launcher's report on workers that failed: they say
-    where an accused rank ran, and accuse nobody by themselves; `process_ranks` and `device_ranks` tell global
-    ranks by host and process or GPU (see `bus_address`); `nodes` are all that the attempt was given,
-    empty if not known; `logged_ranks` are the ranks that have a log of
-    their own; `last_step` is the highest completed step seen; None means that no progress line was understood.
+    `rank_to_node` may be partial; `own_places` are those of it that a scheduler or a log of the rank's own tells;
+    `reported_places` come from a launcher's report on workers that failed: they say where an accused rank ran, and
+    accuse nobody by themselves; `process_ranks` and `device_ranks` tell global ranks by host and process or GPU (see
+    `bus_address`); `nodes` are all that the attempt was given, empty if not known; `logged_ranks` are the ranks that
+    have a log of their own; `last_step` is the highest completed step seen; None means that no progress line was
+    understood.
     """
 
     rank_to_node: Mapping[Rank, NodeName] = field(default_factory=dict)
+    own_places: Mapping[Rank, NodeName] = field(default_factory=dict)
     reported_places: Mapping[Rank, NodeName] = field(default_factory=dict)
     process_ranks: Mapping[tuple[NodeName, int], Rank] = field(default_factory=dict)
     device_ranks: Mapping[tuple[NodeName, int], Rank] = field(default_factory=dict)
@@ -145,7 +147,10 @@ def attribute(evidence: Sequence[Evidence], taxonomy: Taxonomy, facts: AttemptFa
         evidence_status=status,
         root=winner,
         ranks=ranks,
-        rank_nodes=nodes_of(ranks, facts.rank_to_node),
+        # A program's own fault lies nowhere: what NCCL printed of its rank is no reason to look at a node.
+        rank_nodes=nodes_of(
+            ranks, facts.own_places if failure.failure_class is FailureClass.APPLICATION else facts.rank_to_node
+        ),
         suspects=suspects,
         losers=tuple(losers),
         confirmations=backing,

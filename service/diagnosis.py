@@ -43,9 +43,7 @@ class Diagnosis:
 
     @property
     def culprit_nodes(self) -> tuple[str, ...]:
-        """Nodes to keep out, else where the culprit ranks are known to have run, unless it is the program's own fault."""
-        if self.attribution.failure_class is FailureClass.APPLICATION:
-            return self.nodes
+        """Nodes to keep out, else the nodes on which the culprit ranks are known to have run."""
         return self.nodes or tuple(self.attribution.rank_nodes)
 
 
