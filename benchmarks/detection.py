@@ -15,7 +15,12 @@ from dataclasses import asdict
 
 from benchmarks.detection_table import ROWS, Row, Scale
 
-MODULES = ("benchmarks.detection_ranks", "benchmarks.detection_job", "benchmarks.detection_hang_rows")
+MODULES = (
+    "benchmarks.detection_ranks",
+    "benchmarks.detection_job",
+    "benchmarks.detection_hang_rows",
+    "benchmarks.detection_early",
+)
 
 
 def measure(scale: Scale) -> list[Row]:

@@ -64,7 +64,7 @@ def claim_of(hit: Hit) -> Claim:
         span=hit.span,
         action=hit.action,
         accuses=signature.accuses,
-        maturity=signature.maturity,
+        maturity=hit.maturity,
         excuses=tuple(FailureName(f) for f in signature.excuses),
         excuses_earlier_only=signature.excuses_when == "earlier",
     )

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from detectors.shapes import LearntBefore, key_of
+from detectors.attempt_tracks import AttemptTracks
 from detectors.step_order import StepOrder
 from models.clipped_trend import ClippedTrend
 from models.rolling_quantile import RollingQuantileBaseline
@@ -17,14 +17,12 @@ from relight.jsonform import decode, encode
 from relight.types import (
     Anomaly,
     AnomalyKind,
-    AttemptId,
     JobShape,
     Observation,
     Phase,
     StepProgress,
 )
 
-VERSION = 1
 SPIKE_SPREADS, SPIKE_SHARE = 8.0, 0.04
 SPIKES_IN_4 = 3
 DIVERGED = 28.0
@@ -53,7 +51,7 @@ class _Track:
     last_step: int | None = None
 
 
-class DivergenceDetector:
+class DivergenceDetector(AttemptTracks[_Track]):
     """Judges loss and gradient norm of each attempt against their own trend.
 
     Shapes: `StepProgress` with `loss` or `grad_norm`; of several ranks' lines of one step the first counts, but
@@ -67,11 +65,10 @@ class DivergenceDetector:
     """
 
     name = "divergence"
+    VERSION = 1
 
     def __init__(self) -> None:
-        self._tracks: dict[AttemptId, _Track] = {}
-        self._frozen: set[AttemptId] = set()
-        self._learnt = LearntBefore()
+        super().__init__(_Track)
 
     def observe(self, seen: Observation) -> tuple[Anomaly, ...]:
         if isinstance(seen, JobShape):
@@ -79,49 +76,17 @@ class DivergenceDetector:
         is_step = isinstance(seen, StepProgress) and seen.phase is Phase.STEP and seen.step is not None
         if not isinstance(seen, StepProgress) or not is_step or (seen.loss is None and seen.grad_norm is None):
             return ()
-        track = self._tracks.setdefault(seen.attempt, _Track())
+        track = self._track(seen.attempt)
         said = self._no_numbers(track, seen)
         assert seen.step is not None
         if track.order.admits(seen.step, seen.at.timestamp()):
-            learns = seen.attempt not in self._frozen
+            learns = self._learns(seen.attempt)
             track.last_step = seen.step
             if seen.loss is not None and math.isfinite(seen.loss):
                 said += self._see_loss(track, seen, seen.loss, learns)
             if seen.grad_norm is not None and math.isfinite(seen.grad_norm):
                 said += self._see_grad(track, seen, seen.grad_norm, learns)
         return tuple(said)
-
-    def overdue(self, now: datetime) -> tuple[Anomaly, ...]:  # noqa: ARG002
-        """Silence is the hang detector's."""
-        return ()
-
-    def freeze(self, attempt: AttemptId, is_frozen: bool) -> None:
-        """Stop or resume learning, as while an incident is open; what is no number is still reported."""
-        (self._frozen.add if is_frozen else self._frozen.discard)(attempt)
-
-    def forget(self, attempt: AttemptId) -> None:
-        self._frozen.discard(attempt)
-        track = self._tracks.pop(attempt, None)
-        if track is not None:
-            self._keep(track)
-
-    def _keep(self, track: _Track) -> None:
-        if track.loss.is_ready and not track.open and track.last_step is not None:
-            kept = {"trend": track.loss.trend, "spread": track.loss.spread, "step": float(track.last_step)}
-            self._learnt.keep(track.shape, kept)
-
-    def _see_shape(self, seen: JobShape) -> None:
-        track = self._tracks.setdefault(seen.attempt, _Track())
-        if track.shape is not None and key_of(track.shape) != key_of(seen):
-            track.loss, track.grad = ClippedTrend(), RollingQuantileBaseline()
-            track.spikes, track.jumps = [], 0
-        elif track.shape is None and track.last_step is None:
-            for other in self._tracks.values():
-                if other is not track and other.shape is not None and other.shape.workload == seen.workload:
-                    self._keep(other)
-            past = self._learnt.recall(seen)
-            track.before = None if past is None else dict(past)
-        track.shape = seen
 
     # -------------------------------------------------------------- what is no number
 
@@ -259,48 +224,42 @@ class DivergenceDetector:
             )
         ]  # fmt: skip
 
-    # -------------------------------------------------------------- state
+    # -------------------------------------------------------------- tracks
 
-    def snapshot(self) -> Mapping[str, Any]:
+    def _start_over(self, track: _Track) -> None:
+        track.loss, track.grad = ClippedTrend(), RollingQuantileBaseline()
+        track.spikes, track.jumps = [], 0
+
+    def _is_untaught(self, track: _Track) -> bool:
+        return track.last_step is None
+
+    def _carry_over(self, track: _Track, past: Mapping[str, Any]) -> None:
+        track.before = dict(past)
+
+    def _lesson(self, track: _Track) -> Mapping[str, Any] | None:
+        if not track.loss.is_ready or track.open or track.last_step is None:
+            return None
+        return {"trend": track.loss.trend, "spread": track.loss.spread, "step": float(track.last_step)}
+
+    def _written(self, track: _Track) -> dict[str, Any]:
         return {
-            "detector": self.name,
-            "version": VERSION,
-            "tracks": {attempt: _written(track) for attempt, track in self._tracks.items()},
-            "frozen": sorted(self._frozen),
-            "learnt": self._learnt.snapshot(),
+            "loss": track.loss.snapshot(),
+            "grad": track.grad.snapshot(),
+            "order": track.order.snapshot(),
+            "shape": None if track.shape is None else encode(track.shape),
+            **{name: _copied(getattr(track, name)) for name in _PLAIN},
         }
 
-    def restore(self, state: Mapping[str, Any]) -> None:
-        if (state.get("detector"), state.get("version")) != (self.name, VERSION):
-            raise ValueError(
-                f"need the state of {self.name} version {VERSION}, got {state.get('detector')} "
-                f"version {state.get('version')}; rebuild it by replaying the observations"
-            )
-        self._tracks = {AttemptId(a): _read(kept) for a, kept in state["tracks"].items()}
-        self._frozen = {AttemptId(attempt) for attempt in state["frozen"]}
-        self._learnt.restore(state["learnt"])
+    def _read(self, kept: Mapping[str, Any]) -> _Track:
+        track = _Track(order=StepOrder(*kept["order"]), **{name: _copied(kept[name]) for name in _PLAIN})
+        track.loss.restore(kept["loss"])
+        track.grad.restore(kept["grad"])
+        track.shape = None if kept["shape"] is None else decode(JobShape, kept["shape"])
+        return track
 
 
 _PLAIN = ("open", "began", "calm", "spikes", "jumps", "odd", "first", "before", "has_compared", "last_step")
 
 
-def _written(track: _Track) -> dict[str, Any]:
-    return {
-        "loss": track.loss.snapshot(),
-        "grad": track.grad.snapshot(),
-        "order": track.order.snapshot(),
-        "shape": None if track.shape is None else encode(track.shape),
-        **{name: _copied(getattr(track, name)) for name in _PLAIN},
-    }
-
-
 def _copied(value: Any) -> Any:
     return value.copy() if isinstance(value, dict | list) else value
-
-
-def _read(kept: Mapping[str, Any]) -> _Track:
-    track = _Track(order=StepOrder(*kept["order"]), **{name: _copied(kept[name]) for name in _PLAIN})
-    track.loss.restore(kept["loss"])
-    track.grad.restore(kept["grad"])
-    track.shape = None if kept["shape"] is None else decode(JobShape, kept["shape"])
-    return track

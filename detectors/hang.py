@@ -3,13 +3,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
 import numpy as np
 
-from detectors.hang_watch import START_LIMIT_S, Judgement, Watch
+from detectors.hang_limits import START_LIMIT_S
+from detectors.hang_watch import Judgement, Watch
+from detectors.shapes import ShapeChange, change_of, is_far, joined
+from relight.jsonform import decode, encode
 from relight.ports import HangProbe, ProbeReading, ProbeSays
 from relight.types import (
     Anomaly,
@@ -32,6 +36,7 @@ from relight.types import (
     StepTiming,
     Tier,
 )
+from relight.watching import HangTerms
 from rules.match import Hit, RuleSet
 
 COMMUNICATION_HANGS = frozenset(
@@ -61,7 +66,7 @@ class HangDetector:
     """
 
     name = "hang"
-    VERSION = 1
+    VERSION = 2
 
     def __init__(
         self,
@@ -79,6 +84,7 @@ class HangDetector:
         self._watches: dict[AttemptId, Watch] = {}
         self._placed: dict[AttemptId, dict[Rank, NodeName]] = {}
         self._node_facts: dict[NodeName, datetime] = {}
+        self._shapes: dict[AttemptId, JobShape] = {}
         self._last_of_shape: dict[str, AttemptId] = {}
         self._now: datetime | None = None
         self.use_rules(signatures)
@@ -90,6 +96,10 @@ class HangDetector:
 
     def place_ranks(self, attempt: AttemptId, rank_to_node: Mapping[Rank, NodeName]) -> None:
         self._placed[attempt] = dict(rank_to_node)
+
+    def bound(self, attempt: AttemptId, terms: HangTerms) -> None:
+        """What the job's owner or the site says of its pauses, which goes before what was learned of them."""
+        self._watch(attempt).terms = terms
 
     def follow(self, attempt: AttemptId, previous: AttemptId) -> None:
         """Start `attempt` with what `previous`, of the same workload and shape, taught: not its clock or phases."""
@@ -126,6 +136,15 @@ class HangDetector:
                     self._node_facts[seen.node] = self._arrived(seen.at)
         return ()
 
+    def screen(self, lines: Sequence[LogLine], raw: Sequence[bytes]) -> Collection[int]:
+        """Those that may tell of a communication hang, and the first: all the others say is that somebody wrote.
+
+        Before the first tick lines are timed by their own stamps, so that each counts.
+        """
+        if self._now is None:
+            return range(len(lines))
+        return {0, *(index for index, _ in self._signatures.scan(raw))} if lines else ()
+
     def _batch(self, seen: StepBatch) -> None:
         ranks = np.asarray(seen.ranks, np.int64)[~np.isnan(np.asarray(seen.step_s, np.float64))]
         if ranks.size:
@@ -136,20 +155,32 @@ class HangDetector:
         """An attempt of the same workload and shape starts with what the last one taught."""
         if seen.nodes:
             self.place_ranks(seen.attempt, {Rank(r): node for r, node in enumerate(seen.nodes)})
-        if seen.workload is None:
+        known = self._shapes.get(seen.attempt)
+        change, shape = change_of(known, seen), joined(known, seen)
+        self._shapes[seen.attempt] = shape
+        if (known is not None and is_far(known, shape)) or self._differs_from_those_before(seen.attempt, shape, change):
+            self._watch(seen.attempt).paced_anew()
+        if shape.workload is None:
             return
-        key = f"{seen.workload}|{seen.world_size}|{seen.batch}|{seen.sequence_length}"
+        key = f"{shape.workload}|{shape.world_size}|{shape.batch}|{shape.sequence_length}"
         before = self._last_of_shape.pop(key, None)
-        if before is not None and before != seen.attempt:
-            self.follow(seen.attempt, before)
+        if before not in (None, seen.attempt) and not self._watch(seen.attempt).has_progressed:
+            self.follow(seen.attempt, AttemptId(before or ""))
         self._last_of_shape[key] = seen.attempt
         while len(self._last_of_shape) > _MAX_SHAPES:
             self._last_of_shape.pop(next(iter(self._last_of_shape)))
 
+    def _differs_from_those_before(self, attempt: AttemptId, shape: JobShape, change: ShapeChange) -> bool:
+        """True if what is now known of the shape speaks against what was inherited before it was known."""
+        if change is not ShapeChange.FULLER:
+            return False
+        others = [one for a, one in self._shapes.items() if a != attempt and one.workload == shape.workload]
+        return bool(others) and is_far(others[-1], shape)
+
     def _watch(self, attempt: AttemptId) -> Watch:
         known = self._watches.get(attempt)
         if known is None:
-            known = self._watches[attempt] = Watch(self._patience)
+            known = self._watches[attempt] = Watch(self._patience, self._start_limit_s)
         return known
 
     def _arrived(self, at: datetime) -> datetime:
@@ -175,7 +206,7 @@ class HangDetector:
     def _communication_hang(self, line: LogLine) -> Hit | None:
         raw = line.text.encode("utf-8", "surrogateescape")
         for hit in self._signatures.match_line(raw, line.stream):
-            is_stable = hit.signature.maturity == "stable"
+            is_stable = hit.maturity == "stable"
             if is_stable and hit.role in {Role.SYMPTOM, Role.ROOT} and hit.failure in COMMUNICATION_HANGS:
                 return hit
         return None
@@ -193,12 +224,15 @@ class HangDetector:
         watch.tick(now)
         if not watch.may_confirm or watch.is_held:
             return []
-        suspicion = watch.suspicion(now, self._start_limit_s)
-        if suspicion is None:
+        suspicion = watch.suspicion(now)
+        if suspicion is None and not watch.deserves_a_look(now):
             return []
         readings = self._readings(attempt, now)
         if any(r.says is ProbeSays.HOLD for r in readings):
             watch.hold_until(now)
+            return []
+        suspicion = suspicion or watch.agreed(now, [r for r in readings if r.says is ProbeSays.HUNG])
+        if suspicion is None:
             return []
         found: list[Anomaly] = []
         if not watch.is_suspected:
@@ -223,7 +257,7 @@ class HangDetector:
         judgement = watch.agreed(now, agreed)
         if judgement is None:
             is_alive = any(r.says is ProbeSays.ALIVE for r in readings)
-            judgement = watch.verdict(now, self._start_limit_s, is_alive=is_alive)
+            judgement = watch.verdict(now, is_alive=is_alive)
         if judgement is None:
             return None
         ranks = tuple(dict.fromkeys(rank for r in agreed for rank in r.ranks))
@@ -276,6 +310,7 @@ class HangDetector:
     def forget(self, attempt: AttemptId) -> None:
         self._watches.pop(attempt, None)
         self._placed.pop(attempt, None)
+        self._shapes.pop(attempt, None)
 
     def snapshot(self) -> Mapping[str, Any]:
         return {
@@ -284,7 +319,8 @@ class HangDetector:
             "now": self._now.isoformat() if self._now is not None else None,
             "watches": {attempt: watch.as_json() for attempt, watch in self._watches.items()},
             "placed": {a: {str(r): n for r, n in ranks.items()} for a, ranks in self._placed.items()},
-            "shapes": dict(self._last_of_shape),
+            "shapes": {attempt: encode(replace(shape, nodes=())) for attempt, shape in self._shapes.items()},
+            "last_of_shape": dict(self._last_of_shape),
             "node_facts": {node: at.isoformat() for node, at in self._node_facts.items()},
         }
 
@@ -294,11 +330,14 @@ class HangDetector:
         if state.get("patience", 1.0) != self._patience:
             raise ValueError(f"hang state of patience {state.get('patience')}; this detector has {self._patience}")
         self._now = datetime.fromisoformat(state["now"]) if state["now"] is not None else None
-        self._watches = {AttemptId(a): Watch.restored(w, self._patience) for a, w in state["watches"].items()}
+        self._watches = {
+            AttemptId(a): Watch.restored(w, self._patience, self._start_limit_s) for a, w in state["watches"].items()
+        }
         self._placed = {
             AttemptId(a): {Rank(int(r)): NodeName(n) for r, n in ranks.items()} for a, ranks in state["placed"].items()
         }
-        self._last_of_shape = {key: AttemptId(a) for key, a in state["shapes"].items()}
+        self._shapes = {AttemptId(a): decode(JobShape, shape) for a, shape in state["shapes"].items()}
+        self._last_of_shape = {key: AttemptId(a) for key, a in state["last_of_shape"].items()}
         self._node_facts = {NodeName(n): datetime.fromisoformat(at) for n, at in state["node_facts"].items()}
 
 

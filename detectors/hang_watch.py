@@ -11,20 +11,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from detectors.hang_limits import COMPILE_GAPS, START_LIMIT_S, Limits, Pause
 from detectors.pauses import MIN_ORDINARY, Pauses
 from detectors.rank_signs import Lagging, RankSigns
 from relight.ports import ProbeReading
 from relight.types import AttemptState, LogRef, Phase, StepProgress
+from relight.watching import HangTerms
 
-START_LIMIT_S = 1800.0
-WARM_UP_LIMIT_S = 1800.0
-WARM_UP_SUSPECT_S = 300.0
-TALKING_LIMIT_S = 1800.0
 OWN_GAP_S = 60.0
 _OWN_GAP_AT_LEAST_S = 5.0  # of our own clock: a busy machine ticks late, however small the patience
 _SAME_BATCH_S = 1e-3
 _UNNAMED_SLACK = 3
-_COMPILE_GAPS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +43,10 @@ class Watch:
     Errors: none for any observation; `restored` raises what `Pauses.restored` raises.
     """
 
-    def __init__(self, patience: float = 1.0) -> None:
+    def __init__(self, patience: float = 1.0, start_limit_s: float = START_LIMIT_S) -> None:
         self._patience = patience
+        self._start_limit_s = start_limit_s
+        self.terms = HangTerms()
         self.pauses = Pauses()
         self.ranks = RankSigns()
         self.is_suspected = False
@@ -68,6 +67,7 @@ class Watch:
         self._is_tainted = False
         self._gaps = 0
         self._longest_s = 0.0
+        self._settled_s = 0.0
         self._expected_s = 0.0
         self._confirmed_after_s: float | None = None
 
@@ -94,6 +94,15 @@ class Watch:
         self.pauses = before.pauses.carried()
         if before._confirmed_after_s is not None:
             self.pauses.learn(2.0 * before._confirmed_after_s, before._marks, before._step)
+
+    def paced_anew(self) -> None:
+        """The job trains with another batch or length: its steps have another pace, its phases about the same."""
+        self.pauses = self.pauses.carried(keeps_pace=False)
+        self._gaps, self._longest_s, self._expected_s = 0, 0.0, 0.0
+
+    @property
+    def has_progressed(self) -> bool:
+        return self._progress is not None
 
     def confirmed(self, judgement: Judgement) -> None:
         """Remember a verdict; `threshold_s` is set if nothing but time spoke for it."""
@@ -127,7 +136,7 @@ class Watch:
         elif step < self._step and self._goes_back(step, rank):
             self._rewound(step, now)
         if step is not None and rank is not None:
-            self.ranks.stepped(np.array((rank,)), step, now)
+            self.ranks.stepped_alone(rank, step, now)
         elif step is not None:
             self._unnamed_step = max(step, self._unnamed_step or 0)
 
@@ -195,7 +204,10 @@ class Watch:
         gap_s = self._elapsed_at(now)
         self._gaps += 1
         self._longest_s = max(self._longest_s, gap_s)
-        is_compile = self._gaps <= _COMPILE_GAPS and not self._marks
+        self._settled_s = max(self._settled_s, gap_s) if self._gaps > COMPILE_GAPS else 0.0
+        if self._gaps == MIN_ORDINARY and not self._is_tainted:
+            self.pauses.warmed_up(self._longest_s)
+        is_compile = self._gaps <= COMPILE_GAPS and not self._marks
         if self._is_tainted or is_compile:
             return
         # What was called a hang and ended by itself was a pause, but a fault may have had its part in it.
@@ -254,35 +266,44 @@ class Watch:
             return Phase.START.value
         return self.pauses.class_of(self._marks, self._step)
 
-    @property
-    def _is_warm(self) -> bool:
-        return self._gaps >= MIN_ORDINARY and self.pauses.ordinary >= MIN_ORDINARY
+    def _limits(self) -> Limits:
+        is_first = self._gaps == 0 and self._progress is not None and self._began is not None
+        pause = Pause(
+            kind=self.kind, is_marked=bool(self._marks), has_progressed=self._progress is not None, gaps=self._gaps,
+            longest_s=self._longest_s, settled_s=self._settled_s, expected_s=self._expected_s,
+            start_s=(self._progress or 0.0) - (self._began or 0.0) if is_first else 0.0,
+        )  # fmt: skip
+        return Limits(self.pauses, pause, self._start_limit_s, self.terms.scaled(1.0 / self._patience))
 
-    def suspicion(self, now: datetime, start_limit_s: float) -> Judgement | None:
-        at = self._on_clock(now)
-        limit_s = self._suspect_after_s(start_limit_s)
+    def suspicion(self, now: datetime) -> Judgement | None:
+        at, limit_s = self._on_clock(now), self._limits().suspect_after_s()
         if self._elapsed_at(at) <= limit_s:
             return None
         return self._judgement(at, limit_s, f"no progress in phase {self.kind}")
 
-    def verdict(self, now: datetime, start_limit_s: float, *, is_alive: bool) -> Judgement | None:
+    def deserves_a_look(self, now: datetime) -> bool:
+        """Whether second signs are worth asking before time alone makes a suspicion."""
+        after_s = self._limits().look_after_s()
+        return after_s is not None and self._elapsed_at(self._on_clock(now)) > after_s
+
+    def verdict(self, now: datetime, *, is_alive: bool) -> Judgement | None:
         """A hang by time alone; a job that still writes, or that a probe calls alive, is given longer."""
         at = self._on_clock(now)
-        limit_s = self._confirm_after_s(start_limit_s)
-        if limit_s is None:
-            return None
-        if is_alive or self._is_talking(at):
-            limit_s = max(limit_s, TALKING_LIMIT_S)
-        if self._elapsed_at(at) <= limit_s:
+        is_silent = self._progress is not None and self.ranks.all_silent(max(self._progress, self._floor), at)
+        is_alive = is_alive or self._is_talking(at)
+        limit_s = self._limits().confirm_after_s(is_silent=is_silent, is_alive=is_alive)
+        if limit_s is None or self._elapsed_at(at) <= limit_s:
             return None
         return self._judgement(at, limit_s, f"hang: no progress in phase {self.kind} beyond what it ever took")
 
     def agreed(self, now: datetime, readings: Sequence[ProbeReading]) -> Judgement | None:
         """A hang because a second sign agrees with the suspicion."""
-        at = self._on_clock(now)
+        at, limits = self._on_clock(now), self._limits()
+        if self._elapsed_at(at) <= limits.agree_after_s():
+            return None
         reasons = [r.reason or r.probe for r in readings]
         lagging = self._lagging(at)
-        if lagging is not None and lagging.is_firm and self._is_beyond_phase(at):
+        if lagging is not None and lagging.is_firm and self._elapsed_at(at) > limits.rank_silent_s():
             reasons.append(lagging.reason)
         if not reasons:
             return None
@@ -293,41 +314,15 @@ class Watch:
         return lagging.ranks if lagging is not None else ()
 
     def _lagging(self, at: float) -> Lagging | None:
-        if self._progress is None:
+        since = self._progress if self._progress is not None else self._began
+        if since is None:
             return None
-        usual = self.pauses.median_s or 0.0
-        return self.ranks.lagging(max(self._progress, self._floor), at, usual)
-
-    def _is_beyond_phase(self, at: float) -> bool:
-        """A rank that saves or compiles may miss heartbeats: outside of plain steps the pause must be long too."""
-        if not self._marks and self._is_warm:
-            return True
-        return self._elapsed_at(at) > 0.5 * (self._confirm_after_s(START_LIMIT_S) or START_LIMIT_S)
+        return self.ranks.lagging(max(since, self._floor), at, self.pauses.median_s or 0.0)
 
     def _is_talking(self, at: float) -> bool:
         began = self._progress if self._progress is not None else self._began
         fresh_s = max(30.0, 5.0 * (self.pauses.median_s or 0.0))
         return began is not None and self._wrote > began + _SAME_BATCH_S and at - self._wrote <= fresh_s
-
-    def _suspect_after_s(self, start_limit_s: float) -> float:
-        if self._progress is None:
-            knows = self.pauses.knows(Phase.START.value)
-            return max(300.0, self.pauses.suspect_after_s(Phase.START.value)) if knows else start_limit_s
-        learned = self.pauses.suspect_after_s(self.kind)
-        if self._is_warm:
-            return learned
-        return max(learned, WARM_UP_SUSPECT_S, 3.0 * self._longest_s, 2.0 * self._expected_s)
-
-    def _confirm_after_s(self, start_limit_s: float) -> float | None:
-        if self._progress is None:
-            if not self.pauses.knows(Phase.START.value):
-                return None  # perhaps we just can't read its progress lines
-            return max(start_limit_s, self.pauses.confirm_after_s(Phase.START.value))
-        learned = self.pauses.confirm_after_s(self.kind)
-        if self._is_warm:
-            return learned
-        start_s = self._progress - self._began if self._began is not None and self._gaps == 0 else 0.0
-        return max(learned, WARM_UP_LIMIT_S, start_s, 5.0 * self._longest_s, 3.0 * self._expected_s)
 
     def _judgement(self, at: float, limit_s: float | None, reason: str) -> Judgement:
         elapsed = self._elapsed_at(at)
@@ -340,7 +335,7 @@ class Watch:
 
     _PLAIN = (
         "is_suspected", "is_confirmed", "is_held", "is_over", "_clock", "_began", "_progress", "_floor", "_wrote",
-        "_ticked", "_step", "_unnamed_step", "_is_tainted", "_gaps", "_longest_s", "_expected_s",
+        "_ticked", "_step", "_unnamed_step", "_is_tainted", "_gaps", "_longest_s", "_settled_s", "_expected_s",
         "_confirmed_after_s",
     )  # fmt: skip
 
@@ -352,11 +347,13 @@ class Watch:
             "rewinds": {str(writer): step for writer, step in self._rewinds.items()},
             "marks": sorted(self._marks),
             "evidence": [[ref.file, ref.line] for ref in self.evidence],
+            "terms": self.terms.as_json(),
         }
 
     @classmethod
-    def restored(cls, state: Mapping[str, Any], patience: float = 1.0) -> Watch:
-        out = cls(patience)
+    def restored(cls, state: Mapping[str, Any], patience: float = 1.0, start_limit_s: float = START_LIMIT_S) -> Watch:
+        out = cls(patience, start_limit_s)
+        out.terms = HangTerms(**state["terms"])
         for name in cls._PLAIN:
             setattr(out, name, state[name])
         out.pauses = Pauses.restored(state["pauses"])

@@ -16,7 +16,7 @@ MAX_WEIGHT = 60.0
 KEPT_SHAPE = 30.0
 CARRIED_WEIGHT = 10.0
 UNSEEN_STALL_S = 300.0
-UNMARKED_STALL_S = 420.0
+UNMARKED_STALL_S = 540.0
 SHORTEST_PHASE_S = 360.0
 STALL = "stall"
 STEP = "step"
@@ -121,7 +121,7 @@ class Pauses:
             period in steps, and everything else.
     """
 
-    VERSION = 1
+    VERSION = 2
 
     def __init__(self) -> None:
         self._recent: deque[float] = deque(maxlen=WINDOW)
@@ -130,6 +130,7 @@ class Pauses:
         self._long: deque[tuple[int, float]] = deque(maxlen=_PERIOD_MEMORY)
         self.ordinary = 0
         self.longest_s = 0.0
+        self.warm_up_s = 0.0
         self.period: int | None = None
         self.anchor = 0
 
@@ -174,6 +175,10 @@ class Pauses:
         insort(self._sorted, gap_s)
         self.ordinary += 1
         self.longest_s = max(self.longest_s, gap_s)
+
+    def warmed_up(self, longest_s: float) -> None:
+        """The first steps of an attempt are over: the longest took so long, which the next attempt may expect."""
+        self.warm_up_s = max(longest_s, 0.5 * (self.warm_up_s + longest_s))
 
     def _belief(self, kind: str) -> LogNormal:
         return self._classes.setdefault(kind, _prior(kind))
@@ -236,13 +241,17 @@ class Pauses:
 
     # -------------------------------------------------------------- carrying over
 
-    def carried(self) -> Pauses:
-        """What the next attempt of the same shape starts from: beliefs and period, weakened, no clock."""
+    def carried(self, *, keeps_pace: bool = True) -> Pauses:
+        """What the next attempt of the same shape starts from: beliefs and period, weakened, no clock.
+
+        Without its pace, it is what holds for another shape too: how long a start, a checkpoint or a stall takes.
+        """
         after = Pauses()
-        for gap_s in list(self._recent)[-int(CARRIED_WEIGHT) :]:
+        for gap_s in list(self._recent)[-int(CARRIED_WEIGHT) :] if keeps_pace else ():
             after._ordinary_gap(gap_s)
         after.ordinary = 0
-        after.longest_s = self.longest_s
+        after.longest_s = self.longest_s if keeps_pace else 0.0
+        after.warm_up_s = self.warm_up_s if keeps_pace else 0.0
         after._classes = {kind: belief.weakened() for kind, belief in self._classes.items()}
         after.period, after.anchor = self.period, self.anchor
         return after
@@ -255,6 +264,7 @@ class Pauses:
             "long": [list(pair) for pair in self._long],
             "ordinary": self.ordinary,
             "longest_s": self.longest_s,
+            "warm_up_s": self.warm_up_s,
             "period": self.period,
             "anchor": self.anchor,
         }
@@ -269,5 +279,6 @@ class Pauses:
         out._classes = {kind: LogNormal(*map(float, belief)) for kind, belief in state["classes"].items()}
         out._long.extend((int(s), float(g)) for s, g in state["long"])
         out.ordinary, out.longest_s = int(state["ordinary"]), float(state["longest_s"])
+        out.warm_up_s = float(state["warm_up_s"])
         out.period, out.anchor = state["period"], int(state["anchor"])
         return out

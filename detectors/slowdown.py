@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from detectors.shapes import LearntBefore, key_of
+from detectors.attempt_tracks import AttemptTracks
 from detectors.step_order import StepOrder
 from models.ar_cusum import ArCusum
 from relight.jsonform import decode, encode
@@ -27,8 +27,9 @@ from relight.types import (
     StepTiming,
 )
 
-VERSION = 1
 WARMUP_STEPS = 20
+CARRIED_WEIGHT = 60
+MOST_WEIGHT = 600
 SLOWER_THAN_BEFORE = 0.1
 IN_WORDS = {
     "tokens": "seconds per token",
@@ -62,9 +63,12 @@ class _Track:
     is_broken: bool = False
     onset_s: float | None = None
     before: float | None = None
+    weight: int = 0  # steps that `before` stands for
+    own: float | None = None
+    taught: int = 0
 
 
-class SlowdownDetector:
+class SlowdownDetector(AttemptTracks[_Track]):
     """AR-CUSUM on the logarithm of seconds per token of each attempt.
 
     Shapes: one pace a step, from whichever of `StepProgress` (a log's lines) and `StepBatch` or `StepTiming`
@@ -75,12 +79,11 @@ class SlowdownDetector:
     """
 
     name = "slowdown"
+    VERSION = 2
 
     def __init__(self, effect: float = 0.05) -> None:
         self._effect = effect
-        self._tracks: dict[AttemptId, _Track] = {}
-        self._frozen: set[AttemptId] = set()
-        self._learnt = LearntBefore()
+        super().__init__(lambda: _Track(model=ArCusum(effect)))
 
     def observe(self, seen: Observation) -> tuple[Anomaly, ...]:
         match seen:
@@ -95,46 +98,7 @@ class SlowdownDetector:
                 self._see_shape(seen)
         return ()
 
-    def overdue(self, now: datetime) -> tuple[Anomaly, ...]:  # noqa: ARG002
-        """Silence is the hang detector's."""
-        return ()
-
-    def freeze(self, attempt: AttemptId, is_frozen: bool) -> None:
-        """Stop or resume learning, as while an incident is open: paces then neither teach nor charge."""
-        (self._frozen.add if is_frozen else self._frozen.discard)(attempt)
-
-    def forget(self, attempt: AttemptId) -> None:
-        self._frozen.discard(attempt)
-        track = self._tracks.pop(attempt, None)
-        if track is not None:
-            self._keep(track)
-
-    def _track(self, attempt: AttemptId) -> _Track:
-        return self._tracks.setdefault(attempt, _Track(model=ArCusum(self._effect)))
-
     # -------------------------------------------------------------- observations
-
-    def _see_shape(self, seen: JobShape) -> None:
-        track = self._track(seen.attempt)
-        if track.shape is not None and key_of(track.shape) != key_of(seen):
-            self._start_over(track)
-        elif track.shape is None and track.model.level is None:
-            for other in self._tracks.values():
-                if other is not track and other.shape is not None and other.shape.workload == seen.workload:
-                    self._keep(other)
-            if (past := self._learnt.recall(seen)) is not None:
-                track.before, track.unit = past["best"], past["unit"]
-        track.shape = seen
-
-    def _start_over(self, track: _Track) -> None:
-        track.model, track.seen, track.before, track.unit = ArCusum(self._effect), 0, None, None
-        track.last_step = None
-
-    def _keep(self, track: _Track) -> None:
-        best = track.model.best
-        if best is not None and track.unit is not None:
-            best = best if track.before is None else min(best, track.before)
-            self._learnt.keep(track.shape, {"best": best, "unit": track.unit})
 
     def _see_progress(self, seen: StepProgress) -> tuple[Anomaly, ...]:
         track = self._track(seen.attempt)
@@ -170,10 +134,13 @@ class SlowdownDetector:
             track.unit = pace.unit
         track.strangers = 0
         track.seen = min(track.seen + 1, WARMUP_STEPS + 1)
-        if track.seen <= WARMUP_STEPS or attempt in self._frozen:
+        if track.seen <= WARMUP_STEPS or not self._learns(attempt):
             return ()
         model, had_level = track.model, track.model.level is not None
         model.learn_one(math.log(pace.seconds))
+        track.taught = min(track.taught + 1, MOST_WEIGHT)
+        if model.level is not None:
+            track.own = model.level if track.own is None else min(track.own, model.level)
         if not had_level and model.level is not None and track.before is not None:
             return self._compare(attempt, track, pace)
         if model.count == 1 or track.onset_s is None:
@@ -221,26 +188,41 @@ class SlowdownDetector:
         detail = {"ratio": math.exp(rise), "ratio_to_best": math.exp(rise), "is_slower_than_before": True}
         return (_anomaly(attempt, pace, pace.at_s, text, rise, SLOWER_THAN_BEFORE, math.exp(track.before), detail),)
 
-    # -------------------------------------------------------------- state
+    # -------------------------------------------------------------- tracks
 
-    def snapshot(self) -> Mapping[str, Any]:
+    def _start_over(self, track: _Track) -> None:
+        track.model, track.seen, track.before, track.unit = ArCusum(self._effect), 0, None, None
+        track.last_step, track.weight, track.taught, track.own = None, 0, 0, None
+
+    def _is_untaught(self, track: _Track) -> bool:
+        return track.model.level is None
+
+    def _carry_over(self, track: _Track, past: Mapping[str, Any]) -> None:
+        if track.unit in (None, past["unit"]):
+            track.before, track.unit, track.weight = past["best"], past["unit"], past["weight"]
+
+    def _lesson(self, track: _Track) -> Mapping[str, Any] | None:
+        """The best level of this attempt and of those before, weighed by their steps.
+
+        What came before never counts for more than `CARRIED_WEIGHT` steps, so that one fast attempt is not held
+        against all that follow; a level that was reported as slower teaches nothing.
+        """
+        own, before = track.own, track.before
+        if track.unit is None or (own is None and before is None):
+            return None
+        if own is None or (before is not None and own - before >= SLOWER_THAN_BEFORE):
+            return {"best": before, "unit": track.unit, "weight": track.weight}
+        total = track.weight + track.taught
+        handed = own if before is None else (track.weight * before + track.taught * own) / total
+        return {"best": handed, "unit": track.unit, "weight": min(total, CARRIED_WEIGHT)}
+
+    def _written(self, track: _Track) -> dict[str, Any]:
         return {
-            "detector": self.name,
-            "version": VERSION,
-            "tracks": {attempt: _written(track) for attempt, track in self._tracks.items()},
-            "frozen": sorted(self._frozen),
-            "learnt": self._learnt.snapshot(),
+            "model": track.model.snapshot(),
+            "order": track.order.snapshot(),
+            "shape": None if track.shape is None else encode(track.shape),
+            **{name: getattr(track, name) for name in _PLAIN},
         }
-
-    def restore(self, state: Mapping[str, Any]) -> None:
-        if (state.get("detector"), state.get("version")) != (self.name, VERSION):
-            raise ValueError(
-                f"need the state of {self.name} version {VERSION}, got {state.get('detector')} "
-                f"version {state.get('version')}; rebuild it by replaying the observations"
-            )
-        self._tracks = {AttemptId(a): self._read(kept) for a, kept in state["tracks"].items()}
-        self._frozen = {AttemptId(attempt) for attempt in state["frozen"]}
-        self._learnt.restore(state["learnt"])
 
     def _read(self, kept: Mapping[str, Any]) -> _Track:
         model = ArCusum(self._effect)
@@ -250,16 +232,8 @@ class SlowdownDetector:
         return _Track(model=model, order=StepOrder(*kept["order"]), shape=shape, **plain)
 
 
-_PLAIN = ("source", "unit", "strangers", "seen", "last_step", "last_s", "is_broken", "onset_s", "before")
-
-
-def _written(track: _Track) -> dict[str, Any]:
-    return {
-        "model": track.model.snapshot(),
-        "order": track.order.snapshot(),
-        "shape": None if track.shape is None else encode(track.shape),
-        **{name: getattr(track, name) for name in _PLAIN},
-    }
+_PLAIN = ("source", "unit", "strangers", "seen", "last_step", "last_s", "is_broken", "onset_s", "before", "weight",
+          "own", "taught")  # fmt: skip
 
 
 def _pace_of(seen: StepProgress, track: _Track) -> Pace | None:

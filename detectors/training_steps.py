@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from detectors.log_text import LogText
+from detectors.stated_shapes import SHAPE
 from relight.types import Evidence, FailureName
 from rules.match import Hit, RuleSet
 
@@ -36,7 +37,8 @@ def training_steps(log: LogText, progress: RuleSet, at: Sequence[int], first: in
     out: list[Step] = []
     for low, high in _merged(windows, total):
         for offset, indexes in progress.scan(log.lines[low:high]):
-            for hit in progress.hits(log.lines[low + offset], indexes, log.stream)[:1]:
+            hits = progress.hits(log.lines[low + offset], indexes, log.stream)
+            for hit in [one for one in hits if one.signature.event != SHAPE][:1]:
                 step = hit.captures.get("step")
                 out.append(Step(low + offset, step if isinstance(step, int) else None, hit.signature.event))
     return out

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -18,6 +18,7 @@ from relight.types import (
     ClusterId,
     Evidence,
     IncidentId,
+    LogLine,
     NodeName,
     Observation,
     Rank,
@@ -25,6 +26,7 @@ from relight.types import (
     SchedulerState,
     WorkloadId,
 )
+from relight.watching import HangTerms
 
 
 class Clock(Protocol):
@@ -279,6 +281,23 @@ class Freezable(Protocol):
 class PlacesRanks(Protocol):
     def place_ranks(self, attempt: AttemptId, rank_to_node: Mapping[Rank, NodeName]) -> None:
         """Where ranks run, as far as it is known."""
+        ...
+
+
+@runtime_checkable
+class ScreensLines(Protocol):
+    def screen(self, lines: Sequence[LogLine], raw: Sequence[bytes]) -> Collection[int]:
+        """Which lines of a batch it has to be shown, by their places in it; `raw` are the same lines as bytes.
+
+        Whoever does not have this is shown every line.
+        """
+        ...
+
+
+@runtime_checkable
+class TakesTerms(Protocol):
+    def bound(self, attempt: AttemptId, terms: HangTerms) -> None:
+        """Bounds of an attempt's pauses, which go before what is learned; asked again when they change."""
         ...
 
 

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from relight.types import (
@@ -33,6 +33,7 @@ CLASSES: Mapping[FailureName, FailureClass] = {
 }
 _SLOWNESS = frozenset({AnomalyKind.STRAGGLER, AnomalyKind.SLOWDOWN})
 _WORTH_A_WORD = 1.1
+TERM_RANGE_S = (30, 604_800)
 
 
 def opens_incident(anomaly: Anomaly) -> bool:
@@ -48,6 +49,14 @@ def opens_incident(anomaly: Anomaly) -> bool:
             return not anomaly.detail.get("imbalance") and ratio_of(anomaly) >= _WORTH_A_WORD
         case AnomalyKind.NOVELTY:
             return False
+
+
+def calls_for_advice(anomaly: Anomaly) -> bool:
+    """Whether a job that still runs should be advised on before anybody asks: it will not end by itself.
+
+    After a crash it does, and then it is asked about with all its lines at hand.
+    """
+    return opens_incident(anomaly) and anomaly.kind is not AnomalyKind.CRASH
 
 
 def is_same_claim(one: Anomaly, other: Anomaly) -> bool:
@@ -154,6 +163,72 @@ class SlowTerms:
     restart_s: int = 900
     margin: float = 2.0
     boundary_s: int = 120
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HangTerms:
+    """What somebody who knows a job says of its pauses, in seconds; None leaves it to what was learned.
+
+    `at_least_s`: shorter than this no pause between steps is a hang. `at_most_s`: longer than this each is one,
+    whatever the phase, and whether or not the job still writes. `start_s`: the same for the time until the first
+    step, for a job whose steps are known to be read.
+    """
+
+    at_least_s: float | None = None
+    at_most_s: float | None = None
+    start_s: float | None = None
+
+    def over(self, wider: HangTerms) -> HangTerms:
+        """These terms, and `wider` ones where these say nothing; where both contradict, these hold."""
+        least = wider.at_least_s if self.at_least_s is None else self.at_least_s
+        most = wider.at_most_s if self.at_most_s is None else self.at_most_s
+        if least is not None and most is not None and least > most:
+            least, most = (least, least) if self.at_least_s is not None else (most, most)
+        return HangTerms(
+            at_least_s=least, at_most_s=most, start_s=wider.start_s if self.start_s is None else self.start_s
+        )
+
+    def faults(self) -> list[str]:
+        """What is wrong with them, each with the way out."""
+        named = {name: value for name, value in self.as_json().items() if value is not None}
+        least_s, most_s = TERM_RANGE_S
+        found = [
+            f"{name} {value:g} is not from {least_s} to {most_s} s"
+            for name, value in named.items()
+            if not least_s <= value <= most_s
+        ]
+        if self.at_least_s is not None and self.at_most_s is not None and self.at_least_s > self.at_most_s:
+            found.append(f"at_least_s {self.at_least_s:g} is above at_most_s {self.at_most_s:g}")
+        return found
+
+    def scaled(self, by: float) -> HangTerms:
+        """The same on a clock that runs `by` times as fast."""
+        least, most, start = self.at_least_s, self.at_most_s, self.start_s
+        return HangTerms(
+            at_least_s=None if least is None else least * by,
+            at_most_s=None if most is None else most * by,
+            start_s=None if start is None else start * by,
+        )
+
+    def as_json(self) -> dict[str, float | None]:
+        return {"at_least_s": self.at_least_s, "at_most_s": self.at_most_s, "start_s": self.start_s}
+
+
+LEARNED = HangTerms()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HangPolicy:
+    """A site's terms for hangs: for all jobs, for those of a partition or namespace, and for single workloads."""
+
+    default: HangTerms = LEARNED
+    partitions: Mapping[str, HangTerms] = field(default_factory=dict)
+    workloads: Mapping[str, HangTerms] = field(default_factory=dict)
+
+    def terms_for(self, partition: str, workload: str, own: HangTerms = LEARNED) -> HangTerms:
+        """The narrower goes before the wider: the job's own words, its workload, its partition, all."""
+        by_place = self.partitions.get(partition, LEARNED).over(self.default)
+        return own.over(self.workloads.get(workload, LEARNED).over(by_place))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,48 +8,42 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Protocol
 
-from relight.events import (
-    Event,
-    IncidentOpened,
-    RecommendationExpired,
-    RecommendationRequested,
-    RecommendationSuperseded,
-)
+from relight.events import Event, RecommendationIssued, RecommendationRequested
 from relight.incidents import IncidentState, IncidentTransition, RecommendationState
 from relight.jsonform import decode, encode
 from relight.types import (
     CAUSE_NOT_IN_LOG,
     NO_FAILURE,
+    Action,
     Anomaly,
     AnomalyKind,
     AttemptId,
     Attribution,
-    EvidenceStatus,
-    FailureClass,
     RecommendationId,
     Trigger,
 )
 from relight.watching import CLASSES as WATCHED
-from relight.watching import attribution_by_watch, is_same_claim
+from relight.watching import attribution_by_watch, calls_for_advice, is_same_claim
 from service import course
+from service.advice_events import (
+    BY_A_PERSON,
+    BY_A_QUESTION,
+    BY_AN_INCIDENT,
+    UNASKED,
+    expired,
+    is_lapsed,
+    is_shadow,
+    opened_by,
+    superseded,
+)
+from service.attributing import NOTHING_FAILED, UNKNOWN_CAUSE, richness
 from service.journal import Journal
 from service.records import AttemptRecord, AttributionRecord, IncidentRecord, RecommendationRecord
 from service.refusals import Refused
 from service.verdicts import Proposal, Verdicts, asked_anomaly, identity
 
 BUILTIN = "builtin"
-_RICHNESS = (
-    EvidenceStatus.UNKNOWN,
-    EvidenceStatus.HYPOTHESIS,
-    EvidenceStatus.SUPPORTED,
-    EvidenceStatus.ESTABLISHED,
-)
 _REVISABLE = frozenset({RecommendationState.PROPOSED, RecommendationState.APPROVED, RecommendationState.SHADOW})
-UNKNOWN_CAUSE = Attribution(
-    failure=CAUSE_NOT_IN_LOG,
-    failure_class=FailureClass.UNKNOWN,
-    evidence_status=EvidenceStatus.UNKNOWN,
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,7 +103,7 @@ class Advisor:
                 events, name = self._decided(attempt, ask)
             else:
                 events, name = self._proposed(attempt, proposal)
-            self._journal.record(*events, _requested(ask, attempt, name, self._journal.now()))
+            self._journal.record(*events, requested(ask, attempt, name, self._journal.now()))
             return Advice(self._journal.state.recommendations[name], is_new=True)
 
     def knows_cause(self, attempt: AttemptId) -> bool:
@@ -132,7 +126,7 @@ class Advisor:
                 continue  # by anomalies, which are asked afresh below
             said = decode(Attribution, record.event.attribution)
             # What we knew before a restart rests on lines that are gone: it yields only to more.
-            if _richness(said) > _richness(best) or (is_ours and _richness(said) == _richness(best)):
+            if richness(said) > richness(best) or (is_ours and richness(said) == richness(best)):
                 best = said
         if best.failure not in {NO_FAILURE, CAUSE_NOT_IN_LOG}:
             return best
@@ -197,7 +191,7 @@ class Advisor:
             for record in self._recorded(attempt):
                 if (record.event.attributor, record.event.version) == (said.attributor, version):
                     return record, False
-            is_richer = _richness(said) > _richness(self.attribution(attempt))
+            is_richer = richness(said) > richness(self.attribution(attempt))
             self._journal.record(self._verdicts.attributed(known, said, now, version))
             added = self._recorded(attempt)[-1]
             if is_richer:
@@ -219,18 +213,7 @@ class Advisor:
 
     def _expired(self, known: RecommendationRecord, now: datetime) -> list[Event]:
         issued = known.issued
-        events: list[Event] = [
-            RecommendationExpired(
-                at=now,
-                recommendation=known.id,
-                generation=known.generation,
-                reason=f"nobody acted until {issued.expires_at.isoformat()}",
-                attempt=issued.attempt,
-                incident=issued.incident,
-                workload=issued.workload,
-                cluster=issued.cluster,
-            )
-        ]
+        events: list[Event] = [expired(known, now)]
         incident = self._journal.state.incidents.get(issued.incident) if issued.incident else None
         if incident is not None:
             closing = [IncidentTransition.FAILED_OPEN]
@@ -238,6 +221,43 @@ class Advisor:
         return events
 
     # -------------------------------------------------------------- deciding
+
+    def volunteer(self, attempt: AttemptId) -> bool:
+        """Advise, unasked and once an incident, on a job that hangs or trains in vain, if policy would act on it.
+
+        Whoever asks about the attempt afterwards gets this same recommendation.
+        """
+        with self._evidence.lock, self._journal.lock:
+            known, now, state = self._attempt(attempt), self._journal.now(), self._journal.state
+            incident, latest = state.open_incident(attempt), state.latest_recommendation(attempt)
+            is_over = known.ended_at is not None
+            if incident is None or is_over or not any(map(calls_for_advice, self._open_anomalies(attempt))):
+                return False
+            if latest is not None and not (is_lapsed(latest, now) and latest.issued.incident != incident.id):
+                return False
+            issued = self._fresh(known, self.attribution(attempt), now)
+            if issued.action in {Action.CONTINUE, Action.NO_DECISION}:
+                return False
+            issued = replace(issued, trigger=Trigger.DETECTED, actor=UNASKED, incident=incident.id)
+            self._journal.record(
+                *([superseded(latest, issued.recommendation, now, BY_AN_INCIDENT)] if is_shadow(latest) else []),
+                *self._verdicts.breaker(issued, now),
+                issued,
+                *self._verdicts.incident_steps(incident, issued, now),
+            )
+            return True
+
+    def _fresh(
+        self, attempt: AttemptRecord, said: Attribution, now: datetime, deadline_s: float | None = None
+    ) -> RecommendationIssued:
+        """Our own verdict as the attempt's next recommendation."""
+        issued = self._verdicts.decided(attempt, said, now, deadline_s)
+        before = self._journal.state.latest_recommendation(attempt.id)
+        if before is None:
+            return issued
+        number = len(self._journal.state.by_attempt.get(attempt.id, ())) + 1
+        named = identity(attempt, number)
+        return replace(issued, recommendation=named, generation=before.generation + 1, supersedes=before.id)
 
     def _answered(self, ask: Request, attempt: AttemptRecord, proposal: Proposal | None) -> RecommendationRecord | None:
         state = self._journal.state
@@ -247,10 +267,11 @@ class Advisor:
                 raise Refused("idempotency_conflict", f"key {ask.key!r} was used before with another body")
             return state.recommendations[before.recommendation]
         latest = state.latest_recommendation(ask.attempt)
-        is_replaceable = latest is None or (proposal is not None and not latest.state.is_open)
-        if latest is None or is_replaceable:
+        if latest is None or (proposal is not None and not latest.state.is_open):
             return None
-        self._journal.record(_requested(ask, attempt, latest.id, self._journal.now()))
+        if latest.issued.trigger is Trigger.DETECTED and is_lapsed(latest, self._journal.now()):
+            return None  # it was about a run that went on; this question is another one
+        self._journal.record(requested(ask, attempt, latest.id, self._journal.now()))
         return state.recommendations[latest.id]
 
     def _decided(self, attempt: AttemptRecord, ask: Request) -> tuple[list[Event], RecommendationId]:
@@ -261,9 +282,12 @@ class Advisor:
         if incident is None and said.failure != NO_FAILURE:
             opened = self._verdicts.opened(attempt, asked_anomaly(attempt, said, now), now)
             events += opened
-            incident = _opened_by(opened)
-        issued = self._verdicts.decided(attempt, said, now, ask.deadline_s)
+            incident = opened_by(opened)
+        before = self._journal.state.latest_recommendation(attempt.id)
+        issued = self._fresh(attempt, said, now, ask.deadline_s)
         issued = replace(issued, trigger=ask.trigger, actor=ask.actor, incident=incident.id if incident else None)
+        if is_shadow(before):
+            events.append(superseded(before, issued.recommendation, now, BY_A_QUESTION))
         events += [*self._verdicts.breaker(issued, now), issued]
         if incident is not None:
             events += self._verdicts.incident_steps(incident, issued, now)
@@ -285,7 +309,7 @@ class Advisor:
         )
         events: list[Event] = [*self._newly_attributed(attempt, said, now), issued]
         if before is not None and before.state is RecommendationState.SHADOW:
-            events.append(_superseded(before, name, now))
+            events.append(superseded(before, name, now, BY_A_PERSON))
         if incident is not None:
             events += self._verdicts.incident_steps(incident, issued, now)
         return events, name
@@ -298,12 +322,20 @@ class Advisor:
             return
         if not known.issued.verdict:
             return  # a person's word is not revised by ours
-        fresh = self._verdicts.revised(attempt, self.attribution(attempt.id), known, now)
+        said = self.attribution(attempt.id)
+        if said.failure == CAUSE_NOT_IN_LOG and self._trains_on(attempt):
+            said = NOTHING_FAILED
+        fresh = self._verdicts.revised(attempt, said, known, now)
         if fresh is None:
             return
         incident = state.incidents.get(fresh.incident) if fresh.incident else None
         steps = self._verdicts.incident_steps(incident, fresh, now) if incident is not None else []
         self._journal.record(fresh, *steps)
+
+    def _trains_on(self, attempt: AttemptRecord) -> bool:
+        """True if the last that was claimed of a running attempt has passed by itself."""
+        names = self._journal.state.incidents_of.get(attempt.id)
+        return attempt.ended_at is None and names is not None and _is_healed(self._journal.state.incidents[names[-1]])
 
     def _newly_attributed(self, attempt: AttemptRecord, said: Attribution, now: datetime) -> list[Event]:
         if said.attributor not in self._own:
@@ -332,21 +364,17 @@ class Advisor:
         return known
 
 
+def _is_healed(incident: IncidentRecord | None) -> bool:
+    return incident is not None and incident.state is IncidentState.CLOSED_SELF_HEALED
+
+
 def is_overdue(known: RecommendationRecord, now: datetime) -> bool:
     """True if nobody may act on it any more; once a verb was sent the truth is the scheduler's."""
     is_waiting = known.state.is_open and known.state is not RecommendationState.ACTING
     return is_waiting and now >= known.issued.expires_at
 
 
-def _is_healed(incident: IncidentRecord | None) -> bool:
-    return incident is not None and incident.state is IncidentState.CLOSED_SELF_HEALED
-
-
-def _richness(said: Attribution) -> int:
-    return _RICHNESS.index(said.evidence_status)
-
-
-def _requested(ask: Request, attempt: AttemptRecord, name: RecommendationId, now: datetime) -> RecommendationRequested:
+def requested(ask: Request, attempt: AttemptRecord, name: RecommendationId, now: datetime) -> RecommendationRequested:
     return RecommendationRequested(
         at=now,
         recommendation=name,
@@ -358,26 +386,3 @@ def _requested(ask: Request, attempt: AttemptRecord, name: RecommendationId, now
         cluster=attempt.seen.cluster,
         actor=ask.actor,
     )
-
-
-def _superseded(before: RecommendationRecord, by: RecommendationId, now: datetime) -> RecommendationSuperseded:
-    issued = before.issued
-    return RecommendationSuperseded(
-        at=now,
-        recommendation=before.id,
-        superseded_by=by,
-        generation=before.generation,
-        reason="a person proposed something else",
-        attempt=issued.attempt,
-        incident=issued.incident,
-        workload=issued.workload,
-        cluster=issued.cluster,
-    )
-
-
-def _opened_by(events: list[Event]) -> IncidentRecord | None:
-    """The incident that these events are about to open, as the fold will have it."""
-    for event in events:
-        if isinstance(event, IncidentOpened):
-            return IncidentRecord(opened=event, position=0, revision=0, state=IncidentState.OPEN, changed_at=event.at)
-    return None

@@ -1,5 +1,5 @@
 # Copyright The Relight authors. SPDX-License-Identifier: Apache-2.0
-"""The attributor that the settings name, with the built-in one behind it for when it fails."""
+"""The attributor that the settings name, with the built-in one behind it, and what an attribution is worth."""
 
 from __future__ import annotations
 
@@ -10,9 +10,30 @@ import structlog
 
 from relight.attribute import AttemptFacts
 from relight.ports import Attributor
-from relight.types import Attribution, Evidence
+from relight.types import CAUSE_NOT_IN_LOG, NO_FAILURE, Attribution, Evidence, EvidenceStatus, FailureClass
 
 log = structlog.get_logger(__name__)
+
+_RICHNESS = (
+    EvidenceStatus.UNKNOWN,
+    EvidenceStatus.HYPOTHESIS,
+    EvidenceStatus.SUPPORTED,
+    EvidenceStatus.ESTABLISHED,
+)
+UNKNOWN_CAUSE = Attribution(
+    failure=CAUSE_NOT_IN_LOG,
+    failure_class=FailureClass.UNKNOWN,
+    evidence_status=EvidenceStatus.UNKNOWN,
+)
+
+NOTHING_FAILED = Attribution(
+    failure=NO_FAILURE, failure_class=FailureClass.BENIGN, evidence_status=EvidenceStatus.UNKNOWN
+)
+
+
+def richness(said: Attribution) -> int:
+    """How far the evidence carries it: of two, the richer counts."""
+    return _RICHNESS.index(said.evidence_status)
 
 
 class ChosenAttributor:

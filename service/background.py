@@ -10,12 +10,14 @@ from service.chores import Chore
 from service.config import Settings
 from service.following import FollowedLogs
 from service.journal import Journal
+from service.line_intake import LineIntake
 from service.loop import Loop
 from service.metrics import Metrics
 from service.rule_watch import RuleWatch
-from service.rules_store import RuleStore
+from service.rules_store import Reload, RuleStore
 
 SAVING = "saving of detectors"
+_TENDED_EVERY_S = 5.0
 
 
 def watch_rules(
@@ -26,15 +28,17 @@ def watch_rules(
     *,
     fingerprint: Callable[[], str],
     swapped: Callable[[], object],
+    kept: Callable[[Reload], object],
 ) -> RuleWatch:
-    """Rules that change while we run: judged by from then on, told to `swapped`, and counted."""
+    """Rules that change while we run: judged by from then on and told to `swapped`, or refused and told to `kept`."""
 
     def taken_up() -> None:
         loop.use_rules(*rules.current.pair)
         swapped()
         metrics.rule_reloads.labels("swapped").inc()
 
-    def refused(_: object) -> None:
+    def refused(why: Reload) -> None:
+        kept(why)
         metrics.rule_reloads.labels("refused").inc()
 
     settle = timedelta(seconds=settings.detect.rules_settle_s)
@@ -61,3 +65,10 @@ def background(
     if settings.follow.roots:
         chores.append(Chore("following of logs", settings.follow.poll_every_s, following.look, failed))
     return tuple(chores)
+
+
+def tending(lines: LineIntake, metrics: Metrics) -> Chore:
+    """Lines that wait for their job: handed over if that was missed, let go once their time is up."""
+    return Chore(
+        "lines that wait for their job", _TENDED_EVERY_S, lines.tend, lambda name: metrics.chores.labels(name).inc()
+    )

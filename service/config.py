@@ -19,6 +19,7 @@ from pydantic_settings import (
 )
 
 from relight.types import Mode
+from service.promotion_settings import Promotion
 
 SYSTEM_FILE = Path("/etc/relight/config.toml")
 PREFIX = "RELIGHT__"
@@ -142,7 +143,7 @@ class Recommend(Section):
 
 
 class Ingest(Section):
-    """Bounds of what is held in memory while lines and signals come in."""
+    """Bounds of what is held in memory while lines and signals come in, and on disk for jobs not registered yet."""
 
     max_inflight_bytes: int = Field(default=64 * _MIB, gt=0)
     max_lines_per_request: int = Field(default=50_000, gt=0)
@@ -150,10 +151,17 @@ class Ingest(Section):
     dedup_window_s: Seconds = 600
     dedup_keys: int = Field(default=200_000, gt=0)
     retry_after_s: int = Field(default=5, gt=0)
+    hold_s: Seconds = 600
+    hold_bytes_per_job: int = Field(default=4 * _MIB, ge=0)
+    hold_bytes: int = Field(default=256 * _MIB, ge=0)
+    hold_folder: Path | None = None
 
 
 class NotifyChannel(Section):
-    """One place that is told; addresses and keys that are secret come from files."""
+    """One place that is told; addresses and keys that are secret come from files.
+
+    With `approve_links` whoever reads there may approve and reject, in the channel's name.
+    """
 
     name: str = Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,39}$")
     kind: Literal["webhook", "slack", "pagerduty", "alertmanager"]
@@ -161,6 +169,7 @@ class NotifyChannel(Section):
     url_file: Path | None = None
     secret_file: Path | None = None
     least: Literal["info", "warning", "error", "critical"] = "warning"
+    approve_links: bool = False
 
     def __str__(self) -> str:
         """Without the address, which is a secret for some kinds."""
@@ -184,13 +193,35 @@ class Notify(Section):
     private_hosts: tuple[str, ...] = ()
     every_s: Seconds = 1
     state_file: Path | None = None
+    link_key_file: Path | None = None
+
+    @property
+    def has_links(self) -> bool:
+        return any(one.approve_links for one in self.channels)
 
     @model_validator(mode="after")
     def _names_are_different(self) -> Self:
         names = [one.name for one in self.channels]
         if len(set(names)) != len(names):
             raise ValueError(f"channel names must differ, got {', '.join(names)}")
+        if self.has_links and not self.console_url:
+            raise ValueError("approve_links need console_url: a link leads to the console")
         return self
+
+
+class Tracing(Section):
+    """Traces of recoveries, sent to an OTLP/HTTP collector; off without an `endpoint`, which is the full address.
+
+    `headers_file` holds one `name: value` a line, for collectors that want a key.
+    """
+
+    endpoint: str = Field(default="", pattern=r"^(https?://[^\s/]+/\S*)?$")
+    headers_file: Path | None = None
+    service_name: str = Field(default="relight", min_length=1, max_length=128)
+    every_s: Seconds = 1
+    timeout_s: Seconds = 5
+    max_pending: int = Field(default=2_048, gt=0)
+    state_file: Path | None = None
 
 
 class Settings(BaseSettings):
@@ -209,6 +240,8 @@ class Settings(BaseSettings):
     recommend: Recommend = Recommend()
     ingest: Ingest = Ingest()
     notify: Notify = Notify()
+    tracing: Tracing = Tracing()
+    promotion: Promotion = Promotion()
 
     @classmethod
     def settings_customise_sources(

@@ -11,9 +11,11 @@ from datetime import datetime
 from detectors.line_prefix import read_prefix
 from detectors.log_text import LogText
 from detectors.progress import ProgressReader
+from relight.shape import StatedShape
 from relight.types import AttemptId, LogLine, Phase, StepProgress
 from rules.match import RuleSet
 
+EXAMINED = AttemptId("examined")
 _ENOUGH_STEPS = 10
 _COUNTER = re.compile(r"(?i)\b(?:step|iter(?:ation)?|batch|update|epoch)s?\b\W{0,4}\d+")
 _NUMBERS = re.compile(r"\d+(?:\.\d+)?(?:[eE][-+]?\d+)?")
@@ -52,7 +54,7 @@ def examine(logs: Sequence[LogText], progress: RuleSet, at: datetime) -> Finding
         for raw, number in zip(log.lines, log.numbers, strict=True):
             text = raw.decode("utf-8", "replace")
             line = LogLine(
-                attempt=AttemptId("examined"), file=log.name, number=number, stream=log.stream, text=text,
+                attempt=EXAMINED, file=log.name, number=number, stream=log.stream, text=text,
                 node=log.node, rank=log.rank,
             )  # fmt: skip
             for reading in reader.readings(line, at):
@@ -65,6 +67,8 @@ def examine(logs: Sequence[LogText], progress: RuleSet, at: datetime) -> Finding
     found.signatures = sorted(by_name.values(), key=lambda r: -r.count)
     found.steps = sum(p.phase is Phase.STEP for p in seen)
     _judge(found, seen)
+    if found.steps:
+        _judge_shape(found, seen, reader.shape(EXAMINED))
     return found
 
 
@@ -116,6 +120,20 @@ def _judge(found: Findings, seen: Sequence[StepProgress]) -> None:
         )
 
 
+def _judge_shape(found: Findings, seen: Sequence[StepProgress], stated: StatedShape | None) -> None:
+    """What is known of what the job trains with: of a changed batch, a slowdown must be told."""
+    said = {} if stated is None else stated.as_json()
+    if said:
+        words = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in said.items())
+        found.able.append(f"a changed shape as no slowdown, from {words}")
+    has_batch = {"batch", "rank_batch"} & said.keys()
+    if not has_batch and not any(one.tokens is not None for one in seen):
+        found.missing.append(
+            "no line states the global batch size (capture `batch` with `event: shape`): a larger one looks like a "
+            "slowdown; print it, or state it by relight.client or in PUT /v1/attempts"
+        )
+
+
 def template(line: str) -> str:
     """A signature to adapt; with a candidate line its numbers become a pattern."""
     message = line[read_prefix(line).start :].strip()[:300] or "my step 40 of 1000 loss 2.31"
@@ -132,7 +150,7 @@ severity: info
 streams: [application]
 source: [my trainer]
 does_not_prove: that the work is right; it only shows that the program goes on
-# event: or checkpoint_begun checkpoint_completed evaluation initialising data_stall completed
+# event: or checkpoint_begun checkpoint_completed evaluation initialising data_stall completed shape
 event: step
 match:
   any:

@@ -15,7 +15,8 @@ from relight.ports import ProbeReading, ProbeSays
 from relight.types import AttemptId, LogLine
 from service.config import Follow
 from service.journal import Journal
-from service.observing import FOLLOWED, Intake
+from service.line_intake import FOLLOWED
+from service.observing import Intake
 from service.records import AttemptRecord
 
 log = structlog.get_logger(__name__)

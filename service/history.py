@@ -8,14 +8,17 @@ from datetime import datetime, timedelta
 
 from relight.policy import Facts, History, OptIn, PolicyTable, Witness
 from relight.progress import StepLedger, entity_key
+from relight.promotion import Stage
 from relight.suspects import Suspicion
 from relight.types import (
     AnomalyKind,
+    AttemptId,
     Attribution,
     Mode,
     NodeName,
     Progress,
     StepProgress,
+    WorkloadId,
 )
 from relight.watching import Slowness, opens_incident, ratio_of
 from service.places import NOWHERE, Places
@@ -39,6 +42,7 @@ class Question:
     default_mode: Mode
     at: datetime
     places: Places = NOWHERE
+    start: Stage = Stage.ACT
 
     def history(self) -> History:
         """What happened before, to the workload and to the cluster."""
@@ -67,6 +71,7 @@ class Question:
             cluster_restarts_last_hour=len(restarts),
             user_restarts_last_hour=sum(r.user == user for r in restarts) if user else 0,
             same_failure_workloads=len(same | {seen.workload}),
+            same_failure_places=self._blamed_places(window),
             is_breaker_open=self._is_breaker_open(),
             cluster_nodes=self.attempt.detail("cluster_nodes"),
             partition_nodes=self.attempt.detail("partition_nodes"),
@@ -94,7 +99,13 @@ class Question:
             racks=self.places.racks,
             slowness=self.slowness(limit - runtime if limit and runtime is not None else None),
             modes=self.modes(),
+            is_off=self.stage is Stage.OFF,
         )
+
+    @property
+    def stage(self) -> Stage:
+        """How far the class of this failure is trusted now."""
+        return self.state.stage_of(self.attempt.seen.cluster, self.attribution.failure_class, self.start)
 
     def modes(self) -> dict[str, Mode]:
         """Every mode that was set for this attempt, by who set it; the cluster's has a default."""
@@ -109,6 +120,8 @@ class Question:
         for (owner, scope, target), entry in self.state.modes.items():
             if owner in ("", seen.cluster) and places.get(scope) == target:
                 modes[scope] = entry.mode
+        if self.stage is not Stage.ACT:
+            modes["stage"] = self.stage.mode
         return modes
 
     def progress(self) -> Progress:
@@ -189,6 +202,26 @@ class Question:
             is_independent = one.is_independent or (known is not None and known.is_independent)
             found[one.node][one.source] = Witness(source=one.source, is_independent=is_independent)
         return {node: tuple(voices.values()) for node, voices in found.items()}
+
+    def _blamed_places(self, window: timedelta) -> dict[WorkloadId, frozenset[NodeName]]:
+        """Nodes that kernel or scheduler blame for this failure of other workloads within the breaker's window."""
+        seen, past = self.attempt.seen, self.state.past
+        near = [a for a in past.accusations if a.cluster == seen.cluster and self.at - a.at <= window]
+        witnessed = {a.node for a in near if a.attempt is None and a.is_independent}
+        blamed: dict[AttemptId, set[NodeName]] = {}
+        for a in near:
+            if a.attempt is not None and (a.is_independent or a.node in witnessed):
+                blamed.setdefault(a.attempt, set()).add(a.node)
+        found: dict[WorkloadId, frozenset[NodeName]] = {}
+        for one in past.failures:
+            is_alike = one.cluster == seen.cluster and one.failure == self.attribution.failure
+            if one.workload == seen.workload or not is_alike or self.at - one.at > window:
+                continue
+            known = self.state.attempts.get(one.attempt)
+            lost = known.seen.failed_nodes if known is not None else ()
+            nodes = blamed.get(one.attempt, set()).union(lost)
+            found[one.workload] = found.get(one.workload, frozenset()) | nodes
+        return found
 
     def _relapses(self) -> dict[NodeName, int]:
         counts: dict[NodeName, int] = {}

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -11,8 +12,10 @@ from typing import Any, Protocol
 
 import structlog
 
+from detectors.log_text import LogText
 from relight.events import DetectorFailed
 from relight.ports import AuditUnavailable, Detector
+from relight.shape import StatedShape
 from relight.types import (
     NO_FAILURE,
     Anomaly,
@@ -21,7 +24,6 @@ from relight.types import (
     Attribution,
     Evidence,
     IncidentId,
-    JobShape,
     LogLine,
     NodeName,
     Observation,
@@ -32,10 +34,13 @@ from relight.types import (
     StepProgress,
     StepTiming,
 )
-from relight.watching import opens_incident
+from relight.watching import HangPolicy, opens_incident
 from service.advisor import Advisor
+from service.hang_terms import BoundPauses
+from service.job_shapes import JobShapes
 from service.journal import Journal
 from service.panel import Panel
+from service.read_lines import Reader, ReadLines, read_lines
 from service.records import AttemptRecord
 from service.verdicts import asked_anomaly
 
@@ -45,6 +50,7 @@ FORGET_AFTER = timedelta(hours=6)
 JUDGED_A_TICK = 50
 HEALED_AFTER = timedelta(seconds=10)
 HEALED_AFTER_STEPS = 3
+UNRECORDED_KEPT = 10_000
 _NEVER = (datetime.min.replace(tzinfo=UTC), 0)
 _FAILED = frozenset({AttemptState.FAILED, AttemptState.NODE_FAILED, AttemptState.TIMED_OUT})
 _LOUD = frozenset({Severity.ERROR, Severity.CRITICAL})
@@ -62,19 +68,9 @@ class Collector(Protocol):
     def attempts(self) -> tuple[AttemptId, ...]: ...
     def matched(self, attempt: AttemptId) -> int: ...
     def attribution(self, attempt: AttemptId) -> tuple[Attribution, tuple[Evidence, ...]]: ...
+    def logs(self, attempt: AttemptId) -> list[LogText]: ...
     def anomaly(self, attempt: AttemptId, at: datetime) -> Anomaly | None: ...
     def forget(self, attempt: AttemptId) -> None: ...
-
-
-class Reader(Protocol):
-    """What the service needs to read progress out of lines."""
-
-    def read(self, line: LogLine, received_at: datetime) -> tuple[StepProgress, ...]: ...
-    def use_rules(self, progress: Any) -> None: ...
-    def forget(self, attempt: AttemptId) -> None: ...
-
-
-ReadLine = tuple[LogLine, tuple[StepProgress, ...]]
 
 
 class Loop:
@@ -93,18 +89,21 @@ class Loop:
         collector: Collector,
         detectors: Sequence[Detector] = (),
         reader: Reader | None = None,
+        hangs: Callable[[], HangPolicy] | None = None,
     ) -> None:
         self._journal = journal
         self._collector = collector
         self._panel = Panel(detectors, self._failed)
         self._reader = reader
-        self._shapes: dict[AttemptId, JobShape] = {}
+        self._shapes = JobShapes()
+        self._pauses = BoundPauses(self._panel, hangs)
         self._reached: dict[AttemptId, int] = {}
         self._opened_at: dict[IncidentId, tuple[int, datetime]] = {}
         self._reconsidered: dict[AttemptId, datetime] = {}
         self._frozen: frozenset[AttemptId] = frozenset()
         self._ended: set[AttemptId] = set()
         self._judged: dict[AttemptId, tuple[datetime, int]] = {}
+        self._unrecorded: deque[Anomaly] = deque(maxlen=UNRECORDED_KEPT)
         self._advisor: Advisor | None = None
         self.listeners: list[Callable[[Observation], None]] = []
         self.lock = threading.RLock()
@@ -158,30 +157,41 @@ class Loop:
                 pass
         self._record(self._panel.observe(seen))
 
-    def read(self, lines: Sequence[LogLine], now: datetime) -> list[ReadLine]:
-        """Each line with the progress that it states, in order."""
-        if self._reader is None:
-            return [(line, ()) for line in lines]
-        return [(line, self._reader.read(line, now)) for line in lines]
+    def read(self, lines: Sequence[LogLine], now: datetime) -> ReadLines:
+        """The lines with the progress that they state."""
+        return read_lines(self._reader, lines, now)
 
-    def observe_lines(self, attempt: AttemptId, read: Sequence[ReadLine]) -> None:
-        """Take in lines; the first claim of an attempt is judged at once, what follows at the next tick."""
-        self._collector.observe_lines(attempt, [line for line, _ in read])
-        for line, progress in read:
-            self.observe(line)
-            for seen in progress:
-                self.observe(seen)
+    def observe_lines(self, attempt: AttemptId, read: ReadLines) -> None:
+        """Take in lines; the first claim of an attempt is judged at once, what follows at the next tick.
+
+        A line that no detector has to see is the collector's alone; `listeners` are told of no lines.
+        """
+        self._collector.observe_lines(attempt, read.lines)
+        shown = self._panel.screened(attempt, read.lines, read.raw)
+        for place in sorted(shown.keys() | read.progress.keys()):
+            if place in shown:
+                self._record(self._panel.show(read.lines[place], shown[place]))
+            for seen in read.progress.get(place, ()):
+                if isinstance(seen, StatedShape):
+                    self.state_shape(seen)
+                else:
+                    self.observe(seen)
         if attempt not in self._judged:
             self._judge(attempt, self._journal.now())
 
-    def place(self, attempt: AttemptRecord) -> None:
-        """Tell everybody where ranks run, what the job trains with, and what the scheduler says of it."""
+    def introduce(self, attempt: AttemptRecord) -> None:
+        """Tell everybody where ranks run and what the job trains with."""
         placed = attempt.detail("rank_to_node") or {}
         if placed:
             ranks = {Rank(int(rank)): NodeName(node) for rank, node in placed.items()}
             self._collector.place_ranks(attempt.id, ranks)
             self._panel.place_ranks(attempt.id, ranks)
         self._shape(attempt)
+        self._pauses.tell([attempt])
+
+    def place(self, attempt: AttemptRecord) -> None:
+        """Introduce it, and pass on what the scheduler says of it."""
+        self.introduce(attempt)
         seen = attempt.seen
         if seen.state.is_terminal:
             self._ended.add(seen.attempt)
@@ -201,18 +211,28 @@ class Loop:
             self._judge(attempt.id, self._journal.now(), is_forced=seen.state in _FAILED)
 
     def _shape(self, attempt: AttemptRecord) -> None:
-        """Who runs where and how many they are: baselines of the same shape carry over to the next attempt."""
-        shape = shape_of(attempt)
-        known = self._shapes.get(attempt.id)
-        if known is None or replace(known, at=shape.at) != shape:
-            self._shapes[attempt.id] = shape
+        """Tell detectors what the job trains with, and where: baselines of the same shape carry over."""
+        shape = self._shapes.news(attempt)
+        if shape is not None:
             self.observe(shape)
+
+    def state_shape(self, said: StatedShape) -> None:
+        """The job says what it trains with; what was learnt with another batch or length holds no more."""
+        self._shapes.state(said)
+        known = self._journal.state.attempts.get(said.attempt)
+        if known is not None:
+            self._shape(known)
 
     def attribution(self, attempt: AttemptId) -> Attribution | None:
         """By all that was seen since the start, or None if that was nothing."""
         if attempt not in self._ended and attempt not in self._collector.attempts():
             return None
         return self._collector.attribution(attempt)[0]
+
+    def examined(self, attempt: AttemptId) -> tuple[list[LogText], tuple[Evidence, ...], Attribution]:
+        """The lines that are kept of an attempt, and what they were read as."""
+        said, evidence = self._collector.attribution(attempt)
+        return self._collector.logs(attempt), evidence, said
 
     # -------------------------------------------------------------- time
 
@@ -252,12 +272,12 @@ class Loop:
             if is_quiet or (before is not None and now - before[0] < ATTRIBUTE_EVERY):
                 return False
         said = self._collector.attribution(attempt)[0]
-        self._judged[attempt] = (now, matched)
         is_loud = said.failure != NO_FAILURE and said.root is not None and said.root.severity in _LOUD
         anomaly = self._collector.anomaly(attempt, now) if is_loud else None
         if anomaly is None and is_forced:
             anomaly = asked_anomaly(self._journal.state.attempts[attempt], said, now)
         self._advisor.attribute(attempt, anomaly)
+        self._judged[attempt] = (now, matched)
         return True
 
     def _forget_if_over(self, attempt: AttemptId, now: datetime) -> None:
@@ -270,28 +290,41 @@ class Loop:
         self._panel.forget(attempt)
         if self._reader is not None:
             self._reader.forget(attempt)
-        for store in (self._judged, self._shapes, self._reached, self._reconsidered):
+        for store in (self._judged, self._reached, self._reconsidered):
             store.pop(attempt, None)
+        self._shapes.forget(attempt)
+        self._pauses.forget(attempt)
         self._ended.discard(attempt)
 
     def _record(self, found: Sequence[Anomaly]) -> None:
+        """Put claims on record, and advise where a running job calls for it; what can't be recorded now is kept."""
         if self._advisor is None:
             return
-        now = self._journal.now()
-        for anomaly in found:
-            if anomaly.attempt not in self._journal.state.attempts:
-                continue
-            said = _by_our_clock(anomaly, now)
-            if opens_incident(said):
-                self._advisor.attribute(said.attempt, said)
-            else:
-                self._advisor.note(said)
+        self._unrecorded.extend(found)
+        while self._unrecorded:
+            try:
+                self._record_one(self._unrecorded[0], self._advisor)
+            except AuditUnavailable as why:  # a detector tells it only once: at the next tick it is tried again
+                log.warning("audit_unavailable", error=str(why))
+                return
+            self._unrecorded.popleft()
+
+    def _record_one(self, anomaly: Anomaly, advisor: Advisor) -> None:
+        if anomaly.attempt not in self._journal.state.attempts:
+            return
+        said = _by_our_clock(anomaly, self._journal.now())
+        if opens_incident(said):
+            advisor.attribute(said.attempt, said)
+            advisor.volunteer(said.attempt)
+        else:
+            advisor.note(said)
 
     def _review(self, now: datetime) -> None:
         """What open incidents ask for: learning frozen, an end once training goes on, advice at a checkpoint."""
         if self._advisor is None:
             return
         state = self._journal.state
+        self._pauses.tell(state.attempts[one] for one in self._pauses.attempts if one not in self._ended)
         live = {
             one.opened.attempt: one.id
             for one in state.incidents.values()
@@ -302,11 +335,14 @@ class Loop:
         self._frozen = frozenset(live)
         self._opened_at = {name: seen for name, seen in self._opened_at.items() if name in set(live.values())}
         for attempt, incident in live.items():
+            if incident not in self._opened_at:
+                self._advisor.volunteer(attempt)
             self._heal(attempt, incident, now)
             saved_at = state.attempts[attempt].checkpoint_at
             if saved_at is not None and self._reconsidered.get(attempt) != saved_at:
                 self._reconsidered[attempt] = saved_at
                 self._advisor.reconsider(attempt)
+                self._advisor.volunteer(attempt)
 
     def _heal(self, attempt: AttemptId, incident: IncidentId, now: datetime) -> None:
         reached = self._reached.get(attempt, -1)
@@ -335,20 +371,6 @@ class Loop:
             )
         except AuditUnavailable as unavailable:  # it is out all the same, and readiness says so
             log.warning("audit_unavailable", error=str(unavailable))
-
-
-def shape_of(attempt: AttemptRecord) -> JobShape:
-    """What is known of an attempt's size and places; batch and sequence length are not, so they don't tell apart."""
-    placed = attempt.detail("rank_to_node") or {}
-    nodes = tuple(NodeName(placed[str(rank)]) for rank in range(len(placed)) if str(rank) in placed)
-    per_node, hosts = attempt.detail("gpus_per_node"), len(attempt.seen.nodes)
-    return JobShape(
-        attempt=attempt.id,
-        at=attempt.seen.at,
-        workload=attempt.seen.workload,
-        world_size=len(placed) or (per_node * hosts if per_node and hosts else hosts or None),
-        nodes=nodes if len(nodes) == len(placed) else (),
-    )
 
 
 def _by_our_clock(anomaly: Anomaly, now: datetime) -> Anomaly:

@@ -19,6 +19,7 @@ from relight.events import (
 )
 from relight.types import Tier
 from service.history import BREAKER
+from service.holding import Holding
 from service.journal import Journal
 
 _LATENCIES = (0.01, 0.05, 0.1, 0.5, 1, 2, 5, 10, 30, 60, 120, 300, 900)
@@ -35,8 +36,13 @@ class Metrics:
         counter, histogram, gauge = self._makers()
         self.records = counter("relight_ingest_records", "Records by path and outcome", ["source", "outcome"])
         self.lag = histogram("relight_ingest_lag_seconds", "From a record's time to its receipt")
+        self._held = counter(
+            "relight_held_lines", "Lines of jobs not registered yet, by what became of them", ["outcome"]
+        )
+        self._held_bytes = gauge("relight_held_bytes", "What is held on disk for jobs not registered yet")
         self.redactions = counter("relight_redactions", "Secrets taken out of what arrived", ["kind"])
         self.notifications = counter("relight_notifications", "Notices by channel and outcome", ["channel", "outcome"])
+        self.trace_spans = counter("relight_trace_spans", "Spans of recoveries by outcome", ["outcome"])
         self._detection = histogram("relight_detection_latency_seconds", "From onset to detection", ["kind"])
         self._anomalies = counter("relight_anomalies", "What detectors claimed", ["kind", "tier"])
         self._detectors = counter("relight_detector_failures", "Detectors that raised", ["detector"])
@@ -62,6 +68,11 @@ class Metrics:
         self._model = gauge("relight_model_info", "Models in force", ["version", "sha"])
         journal.listeners.append(self.recorded)
         journal.timers.append(commit.observe)
+
+    def hold(self, holding: Holding) -> None:
+        """Count what is held, handed over, expired and refused, from now on."""
+        holding.told = lambda outcome, count: self._held.labels(outcome).inc(count)
+        self._held_bytes.set_function(lambda: holding.bytes)
 
     def recorded(self, event: Event) -> None:
         """Called for every event once it is durable."""

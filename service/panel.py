@@ -3,14 +3,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, ParamSpec, TypeVar
 
 import structlog
 
-from relight.ports import Detector, Freezable, PlacesRanks, TakesRules
-from relight.types import Anomaly, AttemptId, NodeName, Observation, Rank
+from relight.ports import Detector, Freezable, PlacesRanks, ScreensLines, TakesRules, TakesTerms
+from relight.types import Anomaly, AttemptId, LogLine, NodeName, Observation, Rank
+from relight.watching import HangTerms
 
 log = structlog.get_logger(__name__)
 MAX_FAILURES = 5
@@ -48,8 +49,36 @@ class Panel:
         attempt: AttemptId | None = getattr(seen, "attempt", None)
         found: list[Anomaly] = []
         for detector in tuple(self._detectors):
-            if attempt is None or attempt not in self._out.get(detector.name, ()):
-                found += self._guarded(detector, attempt, detector.observe, seen) or ()
+            if self._out and attempt is not None and attempt in self._out.get(detector.name, ()):
+                continue
+            try:  # not by `_guarded`: this is asked for every step of every rank
+                said = detector.observe(seen)
+            except Exception as why:  # noqa: BLE001 -- a plugin may raise anything; it is put on record by `failed`
+                self._take_out(detector, why, attempt)
+                continue
+            if said:
+                found += said
+        return found
+
+    def screened(self, attempt: AttemptId, lines: Sequence[LogLine], raw: Sequence[bytes]) -> dict[int, list[Detector]]:
+        """Who has to be shown which lines of a batch, by their places in it; most lines concern nobody."""
+        shown: dict[int, list[Detector]] = {}
+        for detector in tuple(self._detectors):
+            if attempt in self._out.get(detector.name, ()):
+                continue
+            places: Collection[int] | None = range(len(lines))
+            if isinstance(detector, ScreensLines):
+                places = self._guarded(detector, attempt, detector.screen, lines, raw)
+            for place in places or ():
+                shown.setdefault(place, []).append(detector)
+        return shown
+
+    def show(self, line: LogLine, detectors: Iterable[Detector]) -> list[Anomaly]:
+        """One line to those who have to see it."""
+        found: list[Anomaly] = []
+        for detector in detectors:
+            if line.attempt not in self._out.get(detector.name, ()):
+                found += self._guarded(detector, line.attempt, detector.observe, line) or ()
         return found
 
     def overdue(self, now: datetime) -> list[Anomaly]:
@@ -76,6 +105,12 @@ class Panel:
         for detector in tuple(self._detectors):
             if isinstance(detector, PlacesRanks):
                 self._guarded(detector, attempt, detector.place_ranks, attempt, ranks)
+
+    def bound(self, attempt: AttemptId, terms: HangTerms) -> None:
+        """What the job's owner or the site says of its pauses."""
+        for detector in tuple(self._detectors):
+            if isinstance(detector, TakesTerms):
+                self._guarded(detector, attempt, detector.bound, attempt, terms)
 
     def use_rules(self, signatures: Any, progress: Any) -> None:
         for detector in tuple(self._detectors):

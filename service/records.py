@@ -21,8 +21,20 @@ from relight.events import (
     ReconciliationReported,
 )
 from relight.incidents import IncidentState, RecommendationState
-from relight.types import AttemptId, ClusterId, Exclusion, IncidentId, Mode, RecommendationId, WorkloadId
+from relight.promotion import Stage
+from relight.silences import Silence
+from relight.types import (
+    AttemptId,
+    ClusterId,
+    Exclusion,
+    FailureClass,
+    IncidentId,
+    Mode,
+    RecommendationId,
+    WorkloadId,
+)
 
+TRAINS_WITH = "trains_with"  # among the counts of accepted signals: what the job stated of its shape
 _ACTED_ON = frozenset(
     {
         RecommendationState.CLAIMED,
@@ -39,7 +51,8 @@ class AttemptRecord:
     """An attempt as last observed; `position` is where it first stood in the audit log.
 
     `logged_steps` counts the lines that stated a completed step. `is_relative`: its step counter started anew
-    on the way, so its steps can't be compared. `has_gaps`: of some file, lines are missing.
+    on the way, so its steps can't be compared. `has_gaps`: of some file, lines are missing. `shape` is what the
+    job itself stated of it, see `relight.shape`.
     """
 
     seen: AttemptObserved
@@ -54,6 +67,7 @@ class AttemptRecord:
     logged_steps: int = 0
     is_relative: bool = False
     has_gaps: bool = False
+    shape: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def id(self) -> AttemptId:
@@ -178,6 +192,42 @@ class ModeEntry:
     reason: str
     changed_at: datetime
     cluster: ClusterId | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageEntry:
+    """One change of a class's stage; `record` is what the class had to show then."""
+
+    failure_class: FailureClass
+    stage: Stage
+    previous: Stage
+    actor: str
+    reason: str
+    changed_at: datetime
+    record: Mapping[str, Any]
+    cluster: ClusterId | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SilenceRecord:
+    """A silence and, once it is over, who ended it when; `ended_by` is empty where its time was over."""
+
+    silence: Silence
+    position: int
+    ended_at: datetime | None = None
+    ended_by: str = ""
+    end_reason: str = ""
+
+    @property
+    def id(self) -> str:
+        return self.silence.id
+
+    def stands(self, at: datetime) -> bool:
+        return self.silence.stands(at) and (self.ended_at is None or at < self.ended_at)
+
+    def is_overdue(self, at: datetime) -> bool:
+        """Over by time, with nothing on record that says so yet."""
+        return self.ended_at is None and at >= self.silence.ends_at
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

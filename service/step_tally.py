@@ -45,7 +45,10 @@ class StepTally:
         writers = self._attempts.setdefault(attempt, _Attempt()).writers
         counts: dict[str, Any] = {}
         for one in seen:
-            writer = writers.setdefault(one.where.file if one.where is not None else "", _Writer())
+            file = one.where.file if one.where is not None else ""
+            writer = writers.get(file)
+            if writer is None:
+                writer = writers[file] = _Writer()
             if one.phase is Phase.START:
                 writer.highest = writer.low = writer.rising = 0
             if not one.is_completed:

@@ -19,6 +19,7 @@ from relight.events import (
 from relight.incidents import IncidentTransition
 from relight.jsonform import encode
 from relight.policy import PolicyEntry, PolicyTable, Verdict, decide
+from relight.promotion import Stage
 from relight.types import (
     Action,
     Anomaly,
@@ -72,8 +73,10 @@ class Verdicts:
     """
 
     def __init__(
-        self, journal: Journal, settings: Recommend, grounds: Callable[[], Grounds], places: Places = NOWHERE
-    ) -> None:
+        self, journal: Journal, settings: Recommend, grounds: Callable[[], Grounds], places: Places = NOWHERE,
+        start: Stage = Stage.ACT,
+    ) -> None:  # fmt: skip
+        self._start = start
         self._places = places
         self._journal = journal
         self._settings = settings
@@ -145,7 +148,7 @@ class Verdicts:
         within = min(deadline_s or self._settings.decide_within_s, self._hard_s())
         deadline = now + timedelta(seconds=within)
         table = self._grounds().policy
-        question = Question(self._journal.state, attempt, said, table, self._settings.mode, now, self._places)
+        question = self._question(attempt, said, table, now)
         verdict = decide(said, question.history(), question.facts(deadline), table, at=now)
         return self._issued(attempt, said, verdict, now, deadline)
 
@@ -165,9 +168,10 @@ class Verdicts:
         )
         entry = PolicyEntry(action=wanted.action, retries=grounds.policy.ceilings.same_root)
         table = replace(grounds.policy, failures={**grounds.policy.failures, said.failure: entry})
-        question = Question(self._journal.state, attempt, claim, table, self._settings.mode, now, self._places)
+        question = self._question(attempt, claim, table, now)
         deadline = now + timedelta(seconds=self._settings.decide_within_s)
-        verdict = decide(claim, question.history(), question.facts(deadline), table, at=now)
+        facts = replace(question.facts(deadline), is_off=False)  # a class is off for our advice, not for people's
+        verdict = decide(claim, question.history(), facts, table, at=now)
         missing = {one.node for one in wanted.exclusions} - {one.node for one in verdict.exclusions}
         if verdict.action is not wanted.action or missing:
             names = f", without excluding {', '.join(sorted(missing))}" if missing else ""
@@ -222,6 +226,10 @@ class Verdicts:
                 cluster=cluster,
             )
         ]
+
+    def _question(self, attempt: AttemptRecord, said: Attribution, table: PolicyTable, now: datetime) -> Question:
+        state, mode = self._journal.state, self._settings.mode
+        return Question(state, attempt, said, table, mode, now, self._places, self._start)
 
     def _hard_s(self) -> float:
         return float(self._grounds().policy.deadlines.hard_s)

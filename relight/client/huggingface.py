@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from importlib import import_module
 from typing import Any
 
@@ -20,6 +21,9 @@ class TrainerHooks:
         super().__init__()
         self._reporter = reporter if reporter is not None else Reporter.from_env()
 
+    def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:  # noqa: ARG002
+        self._reporter.shape(global_batch_size=_batch(args))
+
     def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:  # noqa: ARG002
         self._reporter.step(state.global_step + 1).__enter__()
 
@@ -32,6 +36,14 @@ class TrainerHooks:
 
     def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:  # noqa: ARG002
         self._reporter.close()
+
+
+def _batch(args: Any) -> int | None:
+    """Samples of one optimizer step over all ranks, as the Trainer prints it; None where the arguments lack a part."""
+    parts: list[Any] = [
+        getattr(args, name, None) for name in ("train_batch_size", "gradient_accumulation_steps", "world_size")
+    ]
+    return math.prod(parts) if all(isinstance(part, int) for part in parts) else None
 
 
 def __getattr__(name: str) -> Any:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from importlib import import_module
 from typing import Any
@@ -23,6 +24,7 @@ class LightningHooks:
         self._unmark: Callable[[], None] = lambda: None
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:  # noqa: ARG002 -- the framework's names
+        self._reporter.shape(global_batch_size=_batch(trainer))
         self._unmark = mark_collectives(trainer.strategy.model, self._reporter.collective)
 
     def on_train_batch_start(
@@ -85,6 +87,14 @@ class LightningHooks:
     def _take_off_mark(self) -> None:
         unmark, self._unmark = self._unmark, lambda: None
         unmark()
+
+
+def _batch(trainer: Any) -> int | None:
+    """Samples of one optimizer step over all ranks; None with a loader that has no one batch size."""
+    loader = getattr(trainer, "train_dataloader", None)
+    parts: list[Any] = [getattr(loader, "batch_size", None)]
+    parts += [getattr(trainer, name, None) for name in ("accumulate_grad_batches", "world_size")]
+    return math.prod(parts) if all(isinstance(part, int) for part in parts) else None
 
 
 def __getattr__(name: str) -> Any:

@@ -51,6 +51,7 @@ class Reporter:
         self._queue = SignalQueue(settings.queue, self._counts)
         self._completed: tuple[int, float] | None = None
         self._told: tuple[int, float] | None = None
+        self._shape: dict[str, int] = {}
         self._next_beat = 0.0
         self._next_timing = 0.0
         self._steps, self._step_s, self._local_s, self._locals = 0, 0.0, 0.0, 0
@@ -114,6 +115,17 @@ class Reporter:
         if self._is_on and self._settings.rank == 0:
             rates = {"tokens_per_s": tokens_per_s, "samples_per_s": samples_per_s}
             self._put("throughput", {k: None if v is None else float(v) for k, v in rates.items()})
+
+    def shape(self, *, global_batch_size: int | None = None, sequence_length: int | None = None) -> None:
+        """What the job trains with, at the start and where it changes: another shape has another usual pace.
+
+        Only rank 0 says it. What is no positive whole number is left out; the same again is not sent again.
+        """
+        fields = {"global_batch_size": _measure(global_batch_size), "sequence_length": _measure(sequence_length)}
+        said = {name: value for name, value in fields.items() if value is not None}
+        if self._is_on and self._settings.rank == 0 and said and said != self._shape:
+            self._shape = said
+            self._put("shape", said, is_rare=True)
 
     def heartbeat(self) -> None:
         """A sign of life beside those of the background thread."""
@@ -195,6 +207,12 @@ def _silence_in_children(reporter: Reporter) -> None:
             found._go_silent()
 
     os.register_at_fork(after_in_child=silence)
+
+
+def _measure(value: object) -> int | None:
+    """A framework may hand over a float, a tensor's number or nothing at all."""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    return int(value) if is_number and value >= 1 and value == int(value) else None  # type: ignore[call-overload, operator]
 
 
 def _whole(value: int | None) -> int | None:

@@ -49,7 +49,10 @@ def mark_collectives(module: Any, mark: Callable[[], None]) -> Callable[[], None
         trained = [parameter for parameter in module.parameters() if parameter.requires_grad]
         if not trained:
             raise ValueError(f"no parameter of {type(module).__name__} needs a gradient")
-        handle = trained[-1].register_post_accumulate_grad_hook(lambda _: mark())
+        # Torch before 2.1 knows only the hook of the gradient itself, which comes a moment sooner.
+        last = trained[-1]
+        hook = getattr(last, "register_post_accumulate_grad_hook", None) or last.register_hook
+        handle = hook(lambda _: mark())
 
     def undo() -> None:
         handle.remove()

@@ -24,12 +24,15 @@ from service.api import (
     incidents,
     logs,
     loki,
+    models,
     nvsentinel,
     otlp,
     policy,
     recommendations,
     reconciliation,
     signals,
+    silences,
+    stages,
 )
 from service.api.openapi import described
 from service.api.problems import LimitAnswers, Problem, answer, install
@@ -40,8 +43,8 @@ from service.refusals import Refused
 from service.web import console
 
 PREFIX = "/v1"
-CONTROL = (attempts, anomalies, incidents, recommendations, reconciliation, approvals, exclusions, policy,
-           attributions, audit, health)  # fmt: skip
+CONTROL = (attempts, anomalies, incidents, recommendations, reconciliation, approvals, exclusions, silences, policy,
+           stages, attributions, audit, models, health)  # fmt: skip
 INGEST = (signals, logs, otlp, alertmanager, nvsentinel)
 INGEST_AT_ROOT = (loki,)
 INGEST_PATHS = frozenset(

@@ -3,14 +3,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 from fastapi import Query, Request, Response
-from pydantic import AliasChoices, ConfigDict, Field
+from pydantic import AliasChoices, ConfigDict, Field, model_validator
 
 from relight.events import AttemptObserved, to_json
 from relight.ports import AuditFilter
 from relight.types import AttemptId, AttemptState, ClusterId, Mode, NodeName, WorkloadId
+from relight.watching import TERM_RANGE_S, HangTerms
 from service.api.access import App, attempt_of, cluster_of, resource
 from service.api.problems import documented
 from service.api.security import Caller, permits
@@ -23,6 +24,7 @@ from service.api.wire import (
     Identifier,
     JsonObject,
     Limit,
+    Measure,
     Moment,
     Node,
     Page,
@@ -35,12 +37,14 @@ from service.api.wire import (
     single,
     tag,
 )
+from service.job_shapes import shape_of
 from service.records import AttemptRecord
 from service.tokens import Permission
 
 router = resource("attempts")
 MAX_NODES = 65_536
 Name = Annotated[str, Field(max_length=256)]
+Pause = Annotated[int, Field(ge=TERM_RANGE_S[0], le=TERM_RANGE_S[1])]
 LogPath = Annotated[str, Field(min_length=1, max_length=4_096)]
 Nodes = Annotated[list[Node], Field(max_length=MAX_NODES)]
 
@@ -57,10 +61,26 @@ class Scheduler(Ask):
     uid: str | None = Field(default=None, max_length=128)
 
 
+class HangBounds(Ask):
+    """How long this job's pauses may last, in seconds, where its owner knows better than what was learned."""
+
+    at_least_s: Pause | None = None
+    at_most_s: Pause | None = None
+    start_s: Pause | None = Field(default=None, description="Until the first step.")
+
+    @model_validator(mode="after")
+    def _fit_together(self) -> Self:
+        said = HangTerms(at_least_s=self.at_least_s, at_most_s=self.at_most_s, start_s=self.start_s)
+        if faults := said.faults():
+            raise ValueError("; ".join(faults))
+        return self
+
+
 class OptIn(Ask):
     mode: Mode | None = None
     max_restarts: Count | None = None
     max_no_progress: Count | None = None
+    hang: HangBounds | None = None
 
 
 class AttemptAsk(Ask):
@@ -81,6 +101,8 @@ class AttemptAsk(Ask):
     rank_to_node: dict[Annotated[str, Field(pattern=r"^\d{1,7}$")], Node] = Field(default={})
     requested_nodes: Count | None = None
     gpus_per_node: Count | None = None
+    global_batch_size: Measure | None = Field(default=None, description="Of one optimizer step, over all ranks.")
+    sequence_length: Measure | None = Field(default=None, description="Tokens of one sample.")
     user_exclusions: Nodes = Field(default=[])
     requeueable: bool | None = None
     time_limit_s: float | None = Field(default=None, gt=0, validation_alias=AliasChoices("time_limit_s", "time_limit"))
@@ -129,6 +151,8 @@ class AttemptTold(Told):
     last_step: int | None
     last_checkpoint: int | None
     log_lines: int
+    global_batch_size: int | None
+    sequence_length: int | None
     opt_in: JsonObject | None
     observed_at: Moment
     first_seen_at: Moment
@@ -228,6 +252,7 @@ def get_attempt_timeline(
 def attempt_told(app: App, known: AttemptRecord) -> AttemptTold:
     seen, state = known.seen, app.journal.state
     recommendation, incident = state.latest_recommendation(known.id), state.open_incident(known.id)
+    shape = shape_of(known)
     body = AttemptTold(
         id=known.id,
         cluster_id=seen.cluster,
@@ -250,6 +275,8 @@ def attempt_told(app: App, known: AttemptRecord) -> AttemptTold:
         last_step=known.last_step,
         last_checkpoint=known.last_checkpoint,
         log_lines=known.lines,
+        global_batch_size=shape.batch,
+        sequence_length=shape.sequence_length,
         opt_in=known.detail("opt_in"),
         observed_at=known.observed_at,
         first_seen_at=known.first_seen_at,

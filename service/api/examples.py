@@ -65,6 +65,14 @@ EXAMPLES: Final[dict[str, dict[str, Any]]] = {
         "expires_at": "2036-11-03T12:00:00Z",
     },
     "PolicyAsk": {"text": "schema: 1\n", "actor": "ada", "reason": "back to the defaults"},
+    "SilenceAsk": {
+        "workload_id": "llm-7b",
+        "node": "n2",
+        "ends_at": "2026-11-02T18:00:00Z",
+        "actor": "ada",
+        "reason": "the rack is being moved",
+    },
+    "StageAsk": {"class": "hardware", "stage": "notify", "actor": "ada", "reason": "new firmware on half the nodes"},
     "ModeAsk": {
         "scope": "cluster",
         "target": "default",
@@ -82,6 +90,12 @@ EXAMPLES: Final[dict[str, dict[str, Any]]] = {
         "evidence_refs": [{"file": "kern.log", "line": 7}],
         "attributor": "our-model",
         "version": "2026-11-01",
+    },
+    "ModelPromotionAsk": {
+        "model": "attribution@4",
+        "actor": "ada",
+        "reason": "taught with the cases of October",
+        "even_if_worse": False,
     },
     "VerifyAsk": {"anchor": None},
 }

@@ -13,7 +13,9 @@ from relight.ports import AuditUnavailable
 from service.api.access import App, resource
 from service.api.problems import PROBLEMS, Problem, documented
 from service.api.security import Caller, permits, public
-from service.api.wire import PathId, Told
+from service.api.wire import Moment, PathId, Told
+from service.application import Application
+from service.repairs import SERIOUS
 from service.tokens import Permission
 
 router = resource("health")
@@ -31,6 +33,24 @@ class Ready(Told):
     is_ready: bool
     checks: dict[str, bool]
     degraded: list[str]
+
+
+class RepairTold(Told):
+    """Something that the audit log mended or doubts; `first` to `last` are the positions concerned."""
+
+    at: Moment
+    repair: str
+    summary: str
+    is_serious: bool
+    first: int | None
+    last: int | None
+    kept_at: str
+
+
+class Health(Ready):
+    """As `/readyz`, with what the audit log has had to say of itself since this start."""
+
+    audit_repairs: list[RepairTold]
 
 
 class Stats(Told):
@@ -65,6 +85,24 @@ def get_liveness() -> Alive:
 @public
 def get_readiness(app: App, request: Request, response: Response) -> Ready:
     """Whether advice can be recorded and rules are loaded; a blind scheduler only degrades."""
+    ready = _ready(app, request)
+    response.status_code = 200 if ready.is_ready else 503
+    return ready
+
+
+@router.get("/health", operation_id="getHealth", responses=documented())
+@permits(Permission.READ)
+def get_health(app: App, request: Request) -> Health:
+    """What `/readyz` says, and every repair of the audit log since this start."""
+    repairs = [
+        RepairTold(at=one.at, repair=one.repair, summary=one.summary, is_serious=one.repair in SERIOUS,
+                   first=one.first, last=one.last, kept_at=one.kept_at)
+        for one in app.repairs.all()
+    ]  # fmt: skip
+    return Health(**_ready(app, request).model_dump(), audit_repairs=repairs)
+
+
+def _ready(app: Application, request: Request) -> Ready:
     journal = app.journal
     refused = journal.refused_at
     try:
@@ -77,7 +115,6 @@ def get_readiness(app: App, request: Request, response: Response) -> Ready:
         "rules_loaded": bool(app.rules_digest()),
         "is_serving": not getattr(request.app.state, "is_stopping", False),
     }
-    response.status_code = 200 if all(checks.values()) else 503
     return Ready(is_ready=all(checks.values()), checks=checks, degraded=app.degraded())
 
 

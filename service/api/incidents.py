@@ -10,6 +10,7 @@ from pydantic import ConfigDict, Field
 
 from relight.incidents import IncidentState
 from relight.jsonform import decode
+from relight.trace_ids import trace_id
 from relight.types import Attribution, Evidence, LogRef
 from relight.watching import opens_incident
 from service.api.access import App, incident_of, resource
@@ -33,12 +34,15 @@ from service.api.wire import (
 )
 from service.application import Application
 from service.records import IncidentRecord, RecommendationRecord
+from service.silencing import silences_on
 from service.tokens import Permission
 
 router = resource("incidents")
 
 
 class IncidentTold(Told):
+    """`silence_ids` are the silences that stand over it: nobody is sent messages, and nothing else changes."""
+
     model_config = ConfigDict(frozen=True, title="Incident")
 
     id: str
@@ -54,6 +58,9 @@ class IncidentTold(Told):
     reason: FromLog
     recurrence_of: str | None
     recommendation_id: str | None
+    silenced_until: Moment | None
+    silence_ids: list[str]
+    trace_id: str = Field(description="of the recovery's trace, where traces are sent to a collector")
     revision: int
     etag: str = ""
 
@@ -175,6 +182,7 @@ def incident_told(app: Application, known: IncidentRecord) -> IncidentTold:
         for one in app.journal.state.anomalies_of.get(opened.attempt, ())
         if one.event.incident == known.id and opens_incident(one.event.anomaly)
     )
+    muted = silences_on(app.journal.state, known, app.journal.now())
     body = IncidentTold(
         id=known.id,
         attempt_id=opened.attempt,
@@ -189,6 +197,9 @@ def incident_told(app: Application, known: IncidentRecord) -> IncidentTold:
         reason=known.reason,
         recurrence_of=opened.recurrence_of,
         recommendation_id=known.recommendation,
+        silenced_until=max((one.silence.ends_at for one in muted), default=None),
+        silence_ids=[one.id for one in muted],
+        trace_id=trace_id(known.id),
         revision=known.revision,
     )
     return body.model_copy(update={"etag": tag(body)})

@@ -13,6 +13,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from relight.trace_ids import trace_of
+
 MEDIA_TYPE: Final = "application/problem+json"
 
 PROBLEMS: Final[Mapping[str, tuple[int, str]]] = {
@@ -33,6 +35,10 @@ PROBLEMS: Final[Mapping[str, tuple[int, str]]] = {
     "not_actionable": (409, "The recommendation may not be acted on"),
     "already_answered": (409, "The recommendation has another terminal answer"),
     "superseded": (409, "A newer attempt or fact has overtaken this one"),
+    "below_the_bar": (409, "The record of this class does not allow it"),
+    "model_refused": (409, "The artefact must not be opened or breaks its contract"),
+    "worse_model": (409, "The model's own figures speak against it"),
+    "too_late": (410, "The time to answer is over"),
     "precondition_failed": (412, "The resource changed since it was read"),
     "body_too_large": (413, "The body is larger than allowed"),
     "unsupported_media_type": (415, "The content type or encoding is not supported"),
@@ -108,10 +114,8 @@ def documented(*statuses: int) -> dict[int | str, dict[str, Any]]:
 def trace_id(scope: Scope) -> str:
     """The trace of the caller's `traceparent`, else a fresh one."""
     for name, value in scope.get("headers", ()):
-        if name == b"traceparent":
-            parts = value.decode("latin-1").split("-")
-            if len(parts) == 4 and len(parts[1]) == 32 and parts[1].isalnum():
-                return str(parts[1])
+        if name == b"traceparent" and (named := trace_of(value.decode("latin-1"))) is not None:
+            return named
     return secrets.token_hex(16)
 
 

@@ -79,6 +79,8 @@ class RecommendationAsk(Ask):
     def _is_one_of_the_two_forms(self) -> Self:
         if (self.trigger is None) == (self.proposed is None):
             raise ValueError("send either trigger or proposed")
+        if self.trigger is Trigger.DETECTED:
+            raise ValueError("detected is for advice that nobody asked for; send exited, manual or external")
         if (self.proposed is None) != (self.author is None):
             raise ValueError("proposed and author go together")
         if self.proposed is not None and (self.deadline_ms, self.wait_ms) != (None, None):

@@ -24,6 +24,7 @@ from pydantic import (
     model_validator,
 )
 
+from relight.shape import MOST
 from service.api.problems import Problem
 from service.terminal import escaped
 
@@ -61,6 +62,7 @@ Words = Annotated[str, Field(max_length=2_000)]
 Reason = Annotated[str, Field(min_length=1, max_length=2_000)]
 Actor = Annotated[str, Field(min_length=1, max_length=200)]
 Count = Annotated[int, Field(ge=0, le=2**53)]
+Measure = Annotated[int, Field(ge=1, le=MOST)]
 
 
 class Ask(BaseModel):

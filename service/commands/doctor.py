@@ -1,5 +1,5 @@
 # Copyright The Relight authors. SPDX-License-Identifier: Apache-2.0
-"""`relight doctor`: can Relight read the progress of this job, and if not, what exactly is missing."""
+"""`relight doctor`: can the progress of this job be read, and if nothing happens to it, where does its way end."""
 
 from __future__ import annotations
 
@@ -10,20 +10,32 @@ import typer
 
 from rules.problems import RulesInvalid
 from service.bootstrap import LogUnreadable, diagnosis_tools
+from service.commands.slurm_doctor import slurm_doctor
 from service.doctor import Findings, examine, template
 from service.terminal import ExitCode, escaped, message, result, stop
 
+app = typer.Typer(invoke_without_command=True, add_completion=False, rich_markup_mode=None)
+app.command("slurm")(slurm_doctor)
 
+
+@app.callback()
 def doctor(
+    context: typer.Context,
     log: Annotated[
-        str, typer.Option("--log", help="A log of healthy training, or a folder of one run; .gz too, - for stdin.")
-    ],
+        str | None,
+        typer.Option("--log", help="A log of healthy training, or a folder of one run; .gz too, - for stdin."),
+    ] = None,
     rules: Annotated[list[Path] | None, typer.Option(help="Folders with your own signatures.")] = None,
 ) -> None:
     """Say which progress signature reads a log, with the values read, or what is missing.
 
     Exit code 0 if hangs and slowdowns can be detected from this log, 1 if something is missing.
+    `relight doctor slurm JOB` walks a job's way from the queue to the action instead.
     """
+    if context.invoked_subcommand is not None:
+        return
+    if log is None:
+        raise stop("name a log with --log, or a job with `relight doctor slurm JOB`", ExitCode.USAGE)
     try:
         tools = diagnosis_tools(rules or [])
         case = tools.read_folder(Path(log)) if Path(log).is_dir() else tools.read_files([log], {}, {})

@@ -12,6 +12,7 @@ import pytest
 
 from relight.ports import ProbeSays
 from relight.types import AttemptId
+from rules.checked import Checked
 from rules.match import RuleSet
 from service.adapters.rule_files import fingerprint
 from service.adapters.state_file import StateFile
@@ -71,12 +72,12 @@ class Folder:
         self.store = RuleStore(lambda: dict(self.texts), (), self.compiled)
         self.watch = RuleWatch(self.store, lambda: str(self.texts), timedelta(seconds=2), self.swapped, self.refused)
 
-    def compiled(self, texts: Mapping[str, str], _: object) -> tuple[RuleSet, RuleSet]:
+    def compiled(self, texts: Mapping[str, str], _: object) -> Checked:
         if "broken" in texts.values():
             from rules.problems import Problem, RulesInvalid
 
             raise RulesInvalid((Problem(file="a.yaml", line=1, column=1, signature="-", key="-", what="x", fix="y"),))
-        return RuleSet(()), RuleSet(())
+        return Checked(signatures=())
 
     def swapped(self) -> None:
         self.swaps += 1

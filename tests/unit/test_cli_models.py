@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from models.attribution_training import train
+from models.attribution_training import VIEWS, rounds, train
 from relight.events import ModelPromoted, ServiceStarted
 from service import bootstrap
 from service.adapters.model_store import ModelStore
@@ -169,3 +169,10 @@ def test_training_on_the_shipped_cases_beats_the_commonest_class_and_gets_the_ne
     assert judged["accuracy"] >= 0.5 > 2 * judged["majority_accuracy"]
     assert judged["macro_f1"] >= 0.5
     assert judged["top3"] >= 0.8
+
+
+@pytest.mark.parametrize("views", [(), tuple(VIEWS)])
+def test_training_tells_of_every_model_that_it_fits(views: tuple[str, ...]) -> None:
+    ticks: list[None] = []
+    train(lessons(), version="1", at=AT, settings=SMALL, views=views, done=lambda: ticks.append(None))
+    assert len(ticks) == rounds(views)

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
+from rules.formatting import formatted
 from service.cli import app
 from service.terminal import escaped
 
@@ -129,6 +130,7 @@ def test_a_draft_passes_once_its_examples_are_real_and_points_editors_to_the_sch
     text = draft.read_text("utf-8")
     assert text.startswith("# yaml-language-server: $schema=../../schema/signature.v1.json\n")
     assert "EDIT" in text
+    assert formatted(str(draft), text) == text
     assert run("rules", "test", str(draft)).exit_code == 0
     draft.write_text(text.replace("EDIT: a near miss that must not match", "it's gone: unit 8 lost"), "utf-8")
     assert run("rules", "test", str(draft)).exit_code == 1

@@ -132,6 +132,9 @@ def test_everything_said_is_what_the_api_takes() -> None:
         pass
     with reporter.checkpoint(1):
         pass
+    reporter.shape(global_batch_size=512, sequence_length=4096)
+    reporter.shape(global_batch_size=512, sequence_length=4096)
+    reporter.shape(global_batch_size=0, sequence_length=-1)
     reporter.throughput(tokens_per_s=1e5)
     reporter.throughput(samples_per_s=float("nan"))
     reporter.timing(2, float("inf"))
@@ -142,7 +145,8 @@ def test_everything_said_is_what_the_api_takes() -> None:
     reporter.close()
     known = TypeAdapter(SignalAsk)
     kinds = {known.validate_json(json.dumps(item)).kind for item in kept.items}
-    assert kinds == {"progress", "step_timing", "heartbeat", "throughput"}
+    assert kinds == {"progress", "step_timing", "heartbeat", "throughput", "shape"}
+    assert kept.of("shape") == [{"global_batch_size": 512, "sequence_length": 4096}]
     assert [said["step"] for said in kept.of("step_timing")] == [1, 2]
     keys = [item["source_event_id"] for item in kept.items]
     assert len(set(keys)) == len(keys)
@@ -199,6 +203,7 @@ def test_without_settings_nothing_is_said_and_nothing_breaks() -> None:
         pass
     reporter.heartbeat()
     reporter.throughput(tokens_per_s=1)
+    reporter.shape(global_batch_size=1)
     reporter.timing(1, 1.0)
     reporter.close()
     assert not reporter.is_on

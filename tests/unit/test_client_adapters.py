@@ -60,12 +60,24 @@ class Parameter:
         return Hook(self.hooks, call)
 
 
+class OldParameter:
+    """As torch before 2.1 has them."""
+
+    requires_grad = True
+
+    def __init__(self) -> None:
+        self.hooks: list[Callable[..., None]] = []
+
+    def register_hook(self, call: Callable[..., None]) -> Hook:
+        return Hook(self.hooks, call)
+
+
 class Module:
-    def __init__(self, parameters: Sequence[Parameter] = (), buffers: Sequence[object] = ()) -> None:
+    def __init__(self, parameters: Sequence[object] = (), buffers: Sequence[object] = ()) -> None:
         self._parameters, self._buffers = parameters, buffers
         self.hooks: list[Callable[..., None]] = []
 
-    def parameters(self) -> Iterator[Parameter]:
+    def parameters(self) -> Iterator[object]:
         return iter(self._parameters)
 
     def buffers(self) -> Iterator[object]:
@@ -95,6 +107,16 @@ def test_the_mark_is_set_at_the_first_gradient_and_taken_off_again() -> None:
     frozen, trained = Parameter(requires_grad=False), Parameter()
     undo = mark_collectives(DistributedDataParallel([trained, frozen]), lambda: marks.append("mark"))
     assert frozen.hooks == []
+    trained.hooks[0](trained)
+    assert marks == ["mark"]
+    undo()
+    assert trained.hooks == []
+
+
+def test_a_torch_without_hooks_behind_the_gradient_is_marked_by_the_gradients_own() -> None:
+    marks: list[str] = []
+    trained = OldParameter()
+    undo = mark_collectives(DistributedDataParallel([trained]), lambda: marks.append("mark"))
     trained.hooks[0](trained)
     assert marks == ["mark"]
     undo()
@@ -311,3 +333,23 @@ def test_a_monitor_client_is_mirrored_and_still_does_its_own_work() -> None:
     assert client.state_dict() == {"timeouts": 1}
     assert [said["step"] for said in kept.of("step_timing")] == [101]
     assert kept.of("heartbeat") != []
+
+
+def test_frameworks_state_the_batch_of_an_optimizer_step_where_they_know_it() -> None:
+    reporter, kept = reporting()
+    hooks = TrainerHooks(reporter)
+    args = SimpleNamespace(train_batch_size=8, gradient_accumulation_steps=4, world_size=16)
+    hooks.on_train_begin(args, None, None)
+    hooks.on_train_begin(args, None, None)
+    hooks.on_train_begin(SimpleNamespace(train_batch_size=8), None, None)
+    hooks.on_train_end(args, None, None)
+    assert kept.of("shape") == [{"global_batch_size": 512}]
+    reporter, kept = reporting()
+    other = LightningHooks(reporter)
+    loader = SimpleNamespace(batch_size=4)
+    module = SimpleNamespace(model=DistributedDataParallel([Parameter()]))
+    other.on_train_start(
+        SimpleNamespace(train_dataloader=loader, accumulate_grad_batches=2, world_size=8, strategy=module), None
+    )
+    other.teardown(SimpleNamespace(), None, "fit")
+    assert kept.of("shape") == [{"global_batch_size": 64}]

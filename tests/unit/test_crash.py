@@ -3,10 +3,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from detectors.crash import HEAD_LINES, MAX_KEPT_LINES, TAIL_LINES, CrashDetector
-from relight.types import AttemptId, LogLine, Stream
+from relight.types import AttemptId, LogLine, NodeName, Rank, Stream
 from service.diagnosis import Diagnostician
 
 ATTEMPT = AttemptId("a-1")
@@ -104,3 +105,31 @@ def test_the_launchers_report_says_where_a_rank_ran(shipped: Diagnostician) -> N
     )  # fmt: skip
     said = crash.attribution(ATTEMPT)[0]
     assert (said.failure, [one.node for one in said.suspects]) == ("fabric_manager_not_ready", ["b200-19"])
+
+
+ECC = "[rank1]: RuntimeError: CUDA error: uncorrectable ECC error encountered"
+
+
+def placed(shipped: Diagnostician, *lines: LogLine) -> list[NodeName]:
+    """Where the accused rank ran, with four ranks published as one on each of four nodes."""
+    crash = detector(shipped)
+    crash.place_ranks(ATTEMPT, {Rank(rank): NodeName(f"n{rank + 1}") for rank in range(4)})
+    crash.observe_lines(ATTEMPT, list(lines))
+    return list(crash.attribution(ATTEMPT)[0].nodes)
+
+
+def test_a_published_map_names_the_node_of_an_accused_rank(shipped: Diagnostician) -> None:
+    assert placed(shipped, *batch(ECC)) == ["n2"]
+
+
+def test_a_map_that_the_logs_belie_names_nobody(shipped: Diagnostician) -> None:
+    """A task a node, and two workers a task: Slurm saw four, the logs show eight."""
+    beyond = [replace(line, rank=Rank(7)) for line in batch("step 1 loss 2.0", file="rank7.log")]
+    assert placed(shipped, *batch(ECC), *beyond) == []
+
+
+def test_a_rank_that_spoke_on_another_node_of_the_map_belies_it(shipped: Diagnostician) -> None:
+    elsewhere = [replace(line, rank=Rank(3), node=NodeName("n2.site")) for line in batch("step 1", file="rank3.log")]
+    assert placed(shipped, *batch(ECC), *elsewhere) == []
+    unnamed = [replace(line, rank=Rank(3), node=NodeName("10.0.0.4")) for line in batch("step 1", file="rank3.log")]
+    assert placed(shipped, *batch(ECC), *unnamed) == ["n2"], "a host by another name says nothing"

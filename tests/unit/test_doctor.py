@@ -61,3 +61,11 @@ def test_a_template_captures_step_and_loss_and_survives_quotes() -> None:
 def test_a_missing_file_is_a_usage_error() -> None:
     said = CliRunner().invoke(app, ["doctor", "--log", "/no/such/file"])
     assert said.exit_code == 2
+
+
+def test_it_says_what_the_job_trains_with_or_that_nothing_tells_it(shipped: Diagnostician) -> None:
+    steps = "".join(f"step={n} loss=1.5 grad_norm=0.3\n" for n in range(1, 30))
+    assert "states the global batch size" in " ".join(examined(shipped, steps).missing)
+    told = examined(shipped, f"  global_batch_size {'.' * 31} 512\n" + steps)
+    assert "batch 512" in " ".join(told.able)
+    assert "states the global batch size" not in " ".join(told.missing)

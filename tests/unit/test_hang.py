@@ -110,7 +110,7 @@ def test_a_stopped_job_is_first_suspected_and_then_confirmed_once() -> None:
     assert run.tiers == [Tier.SUSPECT, Tier.CONFIRMED]
     suspect, confirmed = run.found
     assert suspect.detected_at - suspect.onset_at < timedelta(seconds=60)
-    assert confirmed.detected_at - confirmed.onset_at < timedelta(seconds=430)
+    assert confirmed.detected_at - confirmed.onset_at < timedelta(seconds=550)
     assert confirmed.threshold is not None
     assert confirmed.score > confirmed.threshold
     assert confirmed.baseline == 5.0
@@ -348,7 +348,7 @@ def test_a_checkpoint_left_open_by_the_last_attempt_is_open_no_more() -> None:
     for number in range(60, 90):
         run.wait(5).see(step(number, run.at(run.now_s), attempt=AttemptId("job.1")))
     run.detector.forget(JOB)
-    found = run.wait(450).confirmed
+    found = run.wait(570).confirmed
     assert [(a.attempt, a.detail["phase"]) for a in found] == [("job.1", "step")]
 
 
@@ -402,7 +402,7 @@ def test_a_wrong_clock_of_the_sender_makes_no_pause_and_hides_none() -> None:
         for number in range(1, 100):
             run.wait(5).see(step(number, run.at(run.now_s + skew)))
         assert run.found == []
-        assert len(run.wait(470).confirmed) == 1
+        assert len(run.wait(590).confirmed) == 1
 
 
 def test_late_and_repeated_steps_are_no_progress() -> None:

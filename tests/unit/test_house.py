@@ -19,6 +19,7 @@ import jsonschema
 import pytest
 import yaml
 
+from rules.overlay import overlay_json_schema
 from rules.schema import signature_json_schema
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -93,6 +94,12 @@ def test_the_published_schema_is_the_one_that_the_code_generates() -> None:
     published = json.loads((ROOT / "rules/schema/signature.v1.json").read_text("utf-8"))
     assert published == signature_json_schema(), "refresh it: relight rules schema > rules/schema/signature.v1.json"
     assert published["$schema"] == "http://json-schema.org/draft-07/schema#"
+    jsonschema.Draft7Validator.check_schema(published)
+
+
+def test_the_published_schema_of_overlays_is_the_one_that_the_code_generates() -> None:
+    published = json.loads((ROOT / "rules/schema/overlay.v1.json").read_text("utf-8"))
+    assert published == overlay_json_schema(), "relight rules schema --overlay > rules/schema/overlay.v1.json"
     jsonschema.Draft7Validator.check_schema(published)
 
 

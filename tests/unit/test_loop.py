@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from detectors.log_text import LogText
 from relight.events import DetectorFailed
 from relight.testing.audit import MemoryAuditLog
 from relight.types import (
@@ -23,11 +24,14 @@ from relight.types import (
     Observation,
     Rank,
     SchedulerState,
+    StepProgress,
+    Stream,
 )
 from service.dedup import SeenLately
 from service.journal import Journal
 from service.loop import Loop
 from service.panel import MAX_FAILURES
+from service.read_lines import ReadLines
 
 NOW = datetime(2026, 11, 2, 12, 0, tzinfo=UTC)
 
@@ -67,6 +71,9 @@ class NoLines:
             evidence_status=EvidenceStatus.UNKNOWN,
         )
         return said, ()
+
+    def logs(self, attempt: AttemptId) -> list[LogText]:
+        return []
 
     def anomaly(self, attempt: AttemptId, at: datetime) -> Anomaly | None:
         return None
@@ -141,6 +148,34 @@ def test_a_failure_that_cannot_be_recorded_still_stops_nobody() -> None:
     audit.close()
     loop.observe(beat("a"))
     assert (len(sound.seen), loop.failing) == (1, ("broken",))
+
+
+class Chooser(Witness):
+    """A detector that has to see only some lines."""
+
+    def __init__(self, name: str, *places: int, is_lost: bool = False) -> None:
+        super().__init__(name)
+        self.places, self.is_lost = places, is_lost
+
+    def screen(self, lines: Sequence[LogLine], raw: Sequence[bytes]) -> Sequence[int]:
+        if self.is_lost:
+            raise IndexError("no such line")
+        assert [line.text.encode() for line in lines] == list(raw)
+        return self.places
+
+
+def test_lines_and_what_they_state_come_in_order_to_those_who_have_to_see_them() -> None:
+    every, some, none, lost = Witness("every"), Chooser("some", 2), Chooser("none"), Chooser("lost", is_lost=True)
+    loop = Loop(Journal(MemoryAuditLog(), At()), NoLines(), [every, some, none, lost])
+    attempt = AttemptId("a")
+    lines = [
+        LogLine(attempt=attempt, file="f", number=n, stream=Stream.APPLICATION, text=f"line {n}") for n in range(1, 4)
+    ]
+    step = StepProgress(attempt=attempt, at=NOW, step=7)
+    loop.observe_lines(attempt, ReadLines(lines, [line.text.encode() for line in lines], {1: (step,)}))
+    assert every.seen == [lines[0], lines[1], step, lines[2]]
+    assert (some.seen, none.seen) == ([step, lines[2]], [step])
+    assert (lost.seen, loop.failing) == ([], ("lost",))
 
 
 def test_the_state_of_detectors_goes_over_a_restart_and_a_refused_one_begins_anew() -> None:

@@ -31,7 +31,7 @@ def reader(shipped: Diagnostician) -> ProgressReader:
 
 
 def the_step(reader: ProgressReader, text: str, **more: int) -> StepProgress:
-    (seen,) = [p for p in reader.read(line(text, **more), AT) if p.phase is Phase.STEP]  # type: ignore[arg-type]
+    (seen,) = [p for p in reader.read_all([line(text, **more)], AT) if p.phase is Phase.STEP]  # type: ignore[arg-type]
     return seen
 
 
@@ -82,7 +82,7 @@ def test_a_step_is_read(reader: ProgressReader, text: str, step: int | None, los
 def test_other_phases_are_read_and_are_no_steps(
     reader: ProgressReader, text: str, phase: Phase, is_completed: bool
 ) -> None:
-    (seen,) = reader.read(line(text), AT)
+    (seen,) = reader.read_all([line(text)], AT)
     assert (seen.phase, seen.is_completed, seen.step) == (phase, is_completed, None)
 
 
@@ -100,7 +100,7 @@ def test_other_phases_are_read_and_are_no_steps(
     ],
 )
 def test_other_counters_are_no_steps(reader: ProgressReader, text: str) -> None:
-    assert [p for p in reader.read(line(text), AT) if p.phase is Phase.STEP] == []
+    assert [p for p in reader.read_all([line(text)], AT) if p.phase is Phase.STEP] == []
 
 
 def test_values_keep_their_units(reader: ProgressReader) -> None:
@@ -148,7 +148,7 @@ def test_a_nameless_bar_inside_the_training_bar_is_an_evaluation_whose_counter_i
     reader: ProgressReader,
 ) -> None:
     texts = [bar(310, 1000), bar(1, 9000), bar(8999, 9000), bar(311, 1000), bar(1000, 1000), bar(1, 50)]
-    seen = [p for text in texts for p in reader.read(line(text), AT)]
+    seen = [p for text in texts for p in reader.read_all([line(text)], AT)]
     step, evaluation = Phase.STEP, Phase.EVALUATION
     assert [p.phase for p in seen] == [step, evaluation, evaluation, step, step, step]
     assert [p.step for p in seen] == [310, None, None, 311, 1000, 1]
@@ -170,10 +170,10 @@ def test_the_writer_is_named_by_the_line_then_by_the_file(reader: ProgressReader
 def test_a_checkpoint_that_names_no_step_is_that_of_the_file_it_stands_in(reader: ProgressReader) -> None:
     reader.read(line("step=40 loss=1.0"), AT)
     reader.read(line("step=99 loss=1.0", file="other"), AT)
-    (seen,) = reader.read(line("saving checkpoint to out"), AT)
+    (seen,) = reader.read_all([line("saving checkpoint to out")], AT)
     assert (seen.checkpoint_step, seen.is_completed) == (40, False)
     reader.read(line("step=41 loss=1.0"), AT)
-    (seen,) = reader.read(line("Finished saving the checkpoint"), AT)
+    (seen,) = reader.read_all([line("Finished saving the checkpoint")], AT)
     assert (seen.checkpoint_step, seen.is_completed) == (40, True)
 
 
@@ -197,5 +197,5 @@ def test_numbers_are_read_in_all_spellings(text: str | int | None, value: float 
 @given(st.text(max_size=300))
 @settings(max_examples=100, deadline=None)
 def test_any_text_may_be_a_line(shipped: Diagnostician, text: str) -> None:
-    for seen in ProgressReader(shipped.progress).read(line(text), AT):
+    for seen in ProgressReader(shipped.progress).read_all([line(text)], AT):
         assert seen.step is None or seen.step >= 0

@@ -23,6 +23,7 @@ from controllers.slurm.tracks import is_same_job, new_track
 from relight.hold_mark import HoldMark, MarkState, read_mark, with_mark
 from relight.jobs import JobRecord, RefusalCode, SchedulerRefused, SchedulerUnreachable
 from relight.types import AttemptState, ClusterId, Mode, NodeName, RecommendationId
+from relight.watching import HangTerms
 
 NOON = datetime(2026, 11, 2, 12, 0, tzinfo=UTC)
 JOB = JobRecord(job_id="7", state=AttemptState.RUNNING, partition="gpu", user="ada", uid="1000", name="train",
@@ -48,6 +49,19 @@ def test_a_job_sets_its_own_limits_and_the_administrators_word_counts_over_it() 
     )
     said = RULES.choose(job)
     assert (said.mode, said.max_restarts, said.workload) == (Mode.MONITOR, 5, "llm")
+
+
+@pytest.mark.parametrize(
+    ("comment", "terms"),
+    [
+        ("relight=act relight.hang_at_most_s=600 relight.hang_start_s=7200", HangTerms(at_most_s=600, start_s=7_200)),
+        ("relight.hang_at_least_s=5", HangTerms()),
+        ("relight.hang_at_least_s=900 relight.hang_at_most_s=600", HangTerms()),
+        ("relight.hang_at_most_s=soon", HangTerms()),
+    ],
+)
+def test_a_job_says_how_long_its_pauses_may_last_and_nonsense_is_left_out(comment: str, terms: HangTerms) -> None:
+    assert OptInRules().choose(replace(JOB, comment=comment)).hang == terms
 
 
 def test_a_site_may_leave_jobs_no_choice_and_leave_partitions_out() -> None:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -110,3 +111,13 @@ def test_the_first_token_is_made_on_this_machine_only() -> None:
     assert first_token(Settings(), book, At()) is None
     with pytest.raises(ConfigError, match="relight token new"):
         first_token(Settings(server=Server(host="0.0.0.0")), TokenBook(), At())
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away, so this is NOT tested here")
+def test_a_token_that_root_issues_leaves_the_file_to_its_owner(tmp_path: Path) -> None:
+    file = tmp_path / "tokens.json"
+    TokenBook(file).issue(Role.ADMIN, "ada", at=NOW)
+    os.chown(file, 10_001, 10_002)
+    TokenBook(file).issue(Role.VIEWER, "bob", at=NOW)
+    kept = file.stat()
+    assert (kept.st_uid, kept.st_gid, kept.st_mode & 0o777) == (10_001, 10_002, 0o600)
