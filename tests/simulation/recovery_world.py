@@ -76,12 +76,20 @@ class InProcess:
     sent: list[tuple[str, str]] = field(default_factory=list)
 
     def send(
-        self, method: str, path: str, *, body: Mapping[str, Any] | None = None, query: Mapping[str, str] | None = None
+        self,
+        method: str,
+        path: str,
+        *,
+        body: Mapping[str, Any] | None = None,
+        query: Mapping[str, str] | None = None,
+        traceparent: str = "",
     ) -> tuple[int, Mapping[str, Any]]:
         if self.is_down:
             raise AdvisorUnreachable("connection refused")
         self.sent.append((method, path))
         said = {"json": body} if body is not None else {}
+        if traceparent:
+            said["headers"] = {"traceparent": traceparent}
         answer = self.service.request(method, path, params=dict(query or {}), **said)
         return answer.status_code, answer.json()
 

@@ -15,29 +15,62 @@ def hang(world: World, job_id: str) -> None:
     world.service.application.advisor.attribute(attempt, seen)
 
 
-def test_advice_is_asked_for_on_a_run_that_hangs(world: World) -> None:
+def test_advice_on_a_run_that_hangs_is_there_before_it_is_asked_for(world: World) -> None:
     job_id = world.running()
     hang(world, job_id)
+    world.service.application.loop.tick(world.clock.now())
+    unasked = world.advice(job_id)
+    assert unasked["trigger"] == "detected"
     world.step(3)
-    assert world.advice(job_id)["trigger"] == "external"
+    assert world.advice(job_id)["id"] == unasked["id"]
     if world.advice(job_id)["action"] == "restart":
         world.until(lambda: world.slurm.job(job_id).restart_count == 1)
     else:
         assert world.slurm.job(job_id).state is AttemptState.RUNNING
 
 
+def slow(world: World, job_id: str) -> AttemptId:
+    attempt = AttemptId(world.attempt(job_id))
+    seen = Anomaly(attempt=attempt, kind=AnomalyKind.STRAGGLER, detector="straggler", onset_at=world.clock.at,
+                   detected_at=world.clock.at, score=9.0, summary="rank 1 is slow", detail={"ratio": 3.0})  # fmt: skip
+    world.service.application.advisor.attribute(attempt, seen)
+    return attempt
+
+
 def test_a_slow_run_that_comes_to_hang_is_asked_about_too(world: World) -> None:
     job_id = world.running()
-    attempt = AttemptId(world.attempt(job_id))
-    slow = Anomaly(attempt=attempt, kind=AnomalyKind.STRAGGLER, detector="straggler", onset_at=world.clock.at,
-                   detected_at=world.clock.at, score=9.0, summary="rank 1 is slow", detail={"ratio": 3.0})  # fmt: skip
-    world.service.application.advisor.attribute(attempt, slow)
+    attempt = slow(world, job_id)
     world.step(3)
-    assert world.advice(job_id)["state"] == "", "slowness alone is watched"
+    said = world.advice(job_id)
+    assert (said["action"], said["reason"]) == ("continue", "slowness_is_observed")
+    assert not world.touched(job_id), "slowness alone is watched"
     hang(world, job_id)
     world.until(lambda: world.slurm.job(job_id).restart_count == 1)
     (incident,) = world.service.get("/v1/incidents", params={"attempt": attempt}).json()["items"]
     assert incident["anomalies"][:2] == ["straggler", "hang"]
+
+
+def test_a_slow_run_is_ended_right_after_its_next_checkpoint(world: World) -> None:
+    job_id = world.running()
+    attempt = slow(world, job_id)
+
+    def completes(checkpoint: int) -> None:
+        said = {"attempt_id": attempt, "source": "rank", "source_event_id": str(checkpoint), "event_time": world.clock.at.isoformat(),
+                "progress": {"step": checkpoint + 1, "checkpoint_step": checkpoint, "kind": "completed"}}  # fmt: skip
+        answer = world.service.as_(Role.ADMIN).post("/v1/signals", json={"signals": [said]})
+        assert answer.json()["accepted"] == 1, answer.text
+
+    completes(100)
+    body = {"attempt_id": attempt, "author": "ada", "proposed": {"action": "restart"}}
+    proposed = world.service.as_(Role.ADMIN).post("/v1/recommendations", json=body).json()
+    assert (proposed["action"], proposed["actionable"]) == ("restart", True), proposed
+    world.step(20)
+    assert not world.touched(job_id), "the work since the checkpoint would be lost"
+    completes(200)
+    world.step(2)
+    assert world.touched(job_id)
+    world.until(lambda: world.slurm.job(job_id).state is AttemptState.RUNNING)
+    assert world.slurm.job(job_id).restart_count == 1
 
 
 def test_a_restart_that_a_person_proposes_for_a_running_job_is_carried_out_once(world: World) -> None:

@@ -3,12 +3,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import timedelta
 
 import pytest
 
 from relight.events import OutcomeReported
-from relight.types import AttemptState
+from relight.types import AttemptState, NodeName
 from service.tokens import Role
 from tests.api.running import XID_79
 from tests.simulation.conftest import MakeWorld
@@ -206,17 +207,28 @@ def test_exclusions_that_leave_too_few_nodes_are_not_set_and_that_is_said(make_w
 
 
 def test_our_exclusions_are_taken_back_when_slurm_finds_no_nodes_for_the_job(make_world: MakeWorld) -> None:
+    """The nodes that are left go in the moment between the exclusion and the start, so that nothing was known before."""
     world = make_world(nodes=3)
     job_id = world.running()
     bad = world.gpu_falls_off(job_id)
+    others = {"n1", "n2", "n3"} - {bad}
+    inner = world.slurm.set_exclusions
+
+    def and_then_the_others_go(job: str, nodes: Sequence[NodeName]) -> None:
+        inner(job, nodes)
+        for node in others if nodes else ():
+            world.slurm.drain(node)
+
+    world.slurm.set_exclusions = and_then_the_others_go  # type: ignore[method-assign,assignment]
     world.until(lambda: bad in world.slurm.job(job_id).exc_nodes)
-    for node in {"n1", "n2", "n3"} - {bad}:
-        world.slurm.drain(node)  # in the moment between the check and the start
-    if world.slurm.job(job_id).state is AttemptState.RUNNING:
-        pytest.skip("it had started before the nodes were drained")
+    assert world.slurm.job(job_id).state is AttemptState.PENDING, "it must not start before the nodes are gone"
+    world.until(lambda: world.slurm.job(job_id).reason == "ReqNodeNotAvail")
     world.until(lambda: world.advice(job_id)["state"] == "FAILED")
     assert world.advice(job_id)["reconciliation"]["reason"] == "no_capacity"
     assert world.slurm.job(job_id).exc_nodes == ()
+    assert not world.slurm.job(job_id).is_held
+    set_twice = [step for step, phase in world.milestones() if (step, phase) == ("set_exclusions", "done")]
+    assert len(set_twice) == 2, "set once, taken back once, each on record"
 
 
 def test_only_our_own_exclusions_expire(world: World) -> None:

@@ -45,7 +45,7 @@ class House:
     def deliver(self, _: AttemptId, lines: Sequence[LogLine]) -> None:
         for line in lines:
             self.found += self.detector.observe(line)
-            for seen in self.reader.read(line, self.now):
+            for seen in self.reader.read_all([line], self.now):
                 self.found += self.detector.observe(seen)
                 self.steps += [seen.step] if seen.step is not None else []
 
