@@ -77,7 +77,7 @@ class Module:
         self._parameters, self._buffers = parameters, buffers
         self.hooks: list[Callable[..., None]] = []
 
-    def parameters(self) -> Iterator[object]:
+    def parameters(self) -> Iterator[Any]:
         return iter(self._parameters)
 
     def buffers(self) -> Iterator[object]:
