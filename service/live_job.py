@@ -42,16 +42,28 @@ class Reporting:
 
 
 class LiveJob:
-    """A launched NumPy job in `folder`: real processes over TCP, with checkpoints and a log for each rank."""
+    """A launched job in `folder`: real processes over TCP, with checkpoints and a log for each rank.
 
-    def __init__(self, folder: Path, attempt: str, reporting: Reporting | None, flags: Sequence[str] = ()) -> None:
+    `form` is numpy, or torch with a `python` that has it.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        attempt: str,
+        reporting: Reporting | None,
+        flags: Sequence[str] = (),
+        *,
+        form: str = "numpy",
+        python: str = sys.executable,
+    ) -> None:
         self.folder = folder
         said = {"RELIGHT_ATTEMPT_ID": attempt, "RELIGHT_TIMING_INTERVAL_S": "0", "RELIGHT_HEARTBEAT_S": "0.2"}
         said |= {"RELIGHT_FLUSH_S": "0.2", "RELIGHT_STALL_S": "5"}
         if reporting is not None:
             said |= {"RELIGHT_URL": reporting.url, "RELIGHT_TOKEN_FILE": str(reporting.token_file)}
         command = [shutil.which("env") or "env", *(f"{name}={value}" for name, value in said.items())]
-        command += [sys.executable, "-m", "examples.launch", "--world", str(WORLD), "--run", str(folder)]
+        command += [python, "-m", "examples.launch", "--form", form, "--world", str(WORLD), "--run", str(folder)]
         self._process = subprocess.Popen(  # noqa: S603 -- our own interpreter and module
             [*command, "--grace-s", "0.3", *flags], cwd=PROJECT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         )
@@ -84,11 +96,19 @@ class LiveJob:
 
 
 @contextmanager
-def live_job(folder: Path, attempt: str, reporting: Reporting | None, flags: Sequence[str] = ()) -> Iterator[LiveJob]:
+def live_job(
+    folder: Path,
+    attempt: str,
+    reporting: Reporting | None,
+    flags: Sequence[str] = (),
+    *,
+    form: str = "numpy",
+    python: str = sys.executable,
+) -> Iterator[LiveJob]:
     """The job for as long as the block runs. Errors: OSError outside a source tree."""
     if not (PROJECT / "examples" / "launch.py").is_file():
         raise FileNotFoundError(f"{PROJECT / 'examples'} does not exist")
-    job = LiveJob(folder, attempt, reporting, flags)
+    job = LiveJob(folder, attempt, reporting, flags, form=form, python=python)
     try:
         yield job
     finally:

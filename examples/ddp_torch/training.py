@@ -7,6 +7,7 @@ import json
 import logging
 import math
 import os
+import shutil
 import time
 from datetime import timedelta
 from importlib import import_module
@@ -62,9 +63,8 @@ class Training:
     def _join(self) -> None:
         o, dist = self._options, self._dist
         start, silence = timedelta(seconds=o.start_timeout_s), timedelta(seconds=o.timeout_s)
-        store = dist.TCPStore(
-            o.host, o.port, o.world, is_master=o.rank == 0, timeout=start, master_listen_fd=o.listen_fd
-        )
+        desk = {} if o.listen_fd is None else {"master_listen_fd": o.listen_fd}
+        store = dist.TCPStore(o.host, o.port, o.world, is_master=o.rank == 0, timeout=start, **desk)
         dist.init_process_group("gloo", store=store, rank=o.rank, world_size=o.world, timeout=silence)
 
     def _step(self, step: int) -> None:
@@ -104,11 +104,14 @@ class Training:
         if o.rank == 0:
             self._log.info("saving checkpoint at step %d to %s", step, root)
         with self._reporter.checkpoint(step):
-            state = {"model": self._model.module.state_dict(), "adam": self._adam.state_dict(), "step": step}
+            adam = self._adam.state_dict()["state"]  # its settings are in the code; safe loading came before floats
+            state = {"model": self._model.module.state_dict(), "adam": adam, "step": step}
             self._torch.save(state, self._faults.disk(path, step))
             self._dist.barrier()
             if o.rank == 0:
                 replace_text(root / "latest.json", json.dumps({"step": step}))
+                for old in sorted(root.glob("step-*"))[:-2]:
+                    shutil.rmtree(old, ignore_errors=True)
         if o.rank == 0:
             self._log.info("saved checkpoint step=%d path=%s took=%.3fs", step, path, perf_counter() - began)
 
@@ -121,7 +124,7 @@ class Training:
         path = _part(root, step, o.rank)
         state = self._torch.load(path, weights_only=True)
         self._model.module.load_state_dict(state["model"])
-        self._adam.load_state_dict(state["adam"])
+        self._adam.load_state_dict({**self._adam.state_dict(), "state": state["adam"]})
         self._log.info("resumed from checkpoint %s at step %d", path, step)
         return step
 

@@ -5,44 +5,18 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
-import httpx
 import pytest
 
 from relight.events import SignalAccepted
 from relight.ports import AuditFilter
-from service.bootstrap import clock, open_audit, running
+from service.bootstrap import clock, open_audit
 from service.config import Settings
-from service.live_job import WORLD, Hang, Reporting, Watched, hang_of, live_job, until
+from service.live_job import WORLD, Hang, hang_of, live_job, until
+from tests.simulation.watched_service import settings_of, watching
 
 STEPS = ("--steps", "100000", "--step-s", "0.05")
-
-
-def settings_of(folder: Path, patience: float = 0.1) -> Settings:
-    """Limits a tenth or less of the real ones: a test must not wait for minutes."""
-    said: Mapping[str, Any] = {
-        "audit": {"path": folder / "audit.duckdb"},
-        "server": {"port": 0},
-        "recommend": {"sweep_every_s": 0.1},
-        "follow": {"roots": [folder / "run"], "poll_every_s": 0.1},
-        "plugins": {"options": {"hang": {"patience": patience}}},
-    }
-    return Settings.model_validate(said)
-
-
-@contextmanager
-def watching(settings: Settings, folder: Path) -> Iterator[tuple[Watched, Reporting]]:
-    """A service that listens, an attempt `live` at it, and where its ranks report."""
-    with running(settings) as service:
-        token = folder / "token"
-        token.write_text(service.token)
-        headers = {"Authorization": f"Bearer {service.token}"}
-        with httpx.Client(base_url=service.url, headers=headers, timeout=10) as client:
-            yield Watched(client, "live"), Reporting(url=service.url, token_file=token)
 
 
 @pytest.fixture

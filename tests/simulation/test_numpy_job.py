@@ -3,109 +3,35 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import re
-import signal
 import statistics
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
 from datetime import datetime
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
 from examples.run_folder import RunFolder
-from service.commands.inject import app
-
-PROJECT = Path(__file__).parents[2]
-WORLD = 3
-WITHIN_S = 30.0
-
-
-class Job:
-    """A launched job, its logs, and what its ranks report."""
-
-    def __init__(self, path: Path, *flags: str, form: str = "numpy") -> None:
-        self.folder = RunFolder(path)
-        command = [sys.executable, "-m", "examples.launch", "--form", form, "--world", str(WORLD), "--run", str(path)]
-        environ = {
-            **os.environ,
-            "RELIGHT_ATTEMPT_ID": "a1",
-            "RELIGHT_SIGNALS_FILE": str(path / "signals"),
-            "RELIGHT_TIMING_INTERVAL_S": "0",
-            "RELIGHT_HEARTBEAT_S": "0.1",
-            "RELIGHT_FLUSH_S": "0.05",
-            "RELIGHT_STALL_S": "0.5",
-        }
-        self.process = subprocess.Popen(
-            [*command, "--grace-s", "0.3", *flags], cwd=PROJECT, env=environ, stderr=subprocess.DEVNULL
-        )
-
-    def log(self, name: str = "rank0") -> str:
-        file = self.folder.logs / f"{name}.log"
-        return file.read_text() if file.exists() else ""
-
-    def steps(self, rank: int = 0) -> list[int]:
-        return [int(number) for number in re.findall(r" step=(\d+)/", self.log(f"rank{rank}"))]
-
-    def reaches(self, step: int) -> None:
-        """Wait until every rank has logged a step, and so has begun the next."""
-        until(lambda: all(max(self.steps(rank), default=0) >= step for rank in range(WORLD)), f"step {step}")
-
-    def inject(self, *words: object) -> None:
-        given = [str(word) for word in (words[0], "--run", self.folder.path, *words[1:])]
-        done = CliRunner().invoke(app, given)
-        assert done.exit_code == 0, done.output
-
-    def ends(self) -> int:
-        return self.process.wait(WITHIN_S)
-
-    def signals(self, rank: int, kind: str) -> list[dict[str, Any]]:
-        file = self.folder.path / f"signals.rank{rank}"
-        text = file.read_text() if file.exists() else ""
-        whole = text[: text.rfind("\n") + 1].splitlines()  # the last line may still be being written
-        return [item for item in map(json.loads, whole) if kind in item]
-
-    def close(self) -> None:
-        """Whatever happened, nothing stays behind: the launcher ends its ranks, stopped ones too."""
-        self.process.terminate()
-        try:
-            self.process.wait(WITHIN_S)
-        finally:
-            for rank in range(WORLD):
-                with contextlib.suppress(OSError, ValueError, KeyError):
-                    os.kill(json.loads(self.folder.pid_file(rank).read_text())["pid"], signal.SIGKILL)
-
-
-def until(holds: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + WITHIN_S
-    while not holds():
-        assert time.monotonic() < deadline, f"not within {WITHIN_S}s: {what}"
-        time.sleep(0.02)
+from tests.simulation.launched_job import PROJECT, WITHIN_S, WORLD, Job, last_loss, until
 
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Callable[..., Job]]:
     jobs: list[Job] = []
 
-    def started(*flags: str, form: str = "numpy") -> Job:
-        jobs.append(Job(tmp_path / "run", *flags, form=form))
+    def started(*flags: str) -> Job:
+        jobs.append(Job(tmp_path / "run", *flags))
         return jobs[-1]
 
     yield started
     for job in jobs:
         job.close()
-
-
-def last_loss(text: str) -> str:
-    return str(re.findall(r"loss=(\S+)", text)[-1])
 
 
 def test_it_learns_and_resumes_to_the_very_same_loss(start: Callable[..., Job]) -> None:
@@ -265,16 +191,3 @@ def test_ranks_find_each_other_by_what_slurm_tells_them(tmp_path: Path) -> None:
     assert [rank.returncode for rank in ranks] == [0, 0]
     assert all(f"[rank{rank}] [n{rank}] INFO training finished at step 3" in said[rank] for rank in range(2))
     assert "attempt=1" in said[0]
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(find_spec("torch") is None, reason="torch is not installed: the DDP form is NOT tested here")
-def test_the_torch_form_is_killed_and_resumes_too(start: Callable[..., Job]) -> None:
-    flags = ("--steps", "60", "--step-s", "0.05", "--checkpoint-every", "10", "--max-restarts", "1")
-    job = start(*flags, form="torch")
-    job.reaches(15)
-    job.inject("kill", "--rank", 1)
-    assert job.ends() == 0
-    assert re.search(r"failed \(exitcode: -9\) local_rank: 1 ", job.log("launcher"))
-    assert re.search(r"resumed from checkpoint \S+ at step [1-5]0", job.log())
-    assert all("compute_s" in item["step_timing"] for item in job.signals(2, "step_timing"))

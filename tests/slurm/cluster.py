@@ -156,8 +156,9 @@ class SlurmCluster:
         return found
 
     def ranks(self, name: str, program: str) -> list[int]:
-        """The processes of a training program on a node."""
-        return [pid for pid in self.pids(name) if program.encode() in _command(pid) and b"python" in _command(pid)]
+        """The processes of a training program on a node; not the srun that started them."""
+        told = {pid: _command(pid).split(b"\0") for pid in self.pids(name)}
+        return [pid for pid, words in told.items() if b"python" in words[0] and program.encode() in words]
 
     # -------------------------------------------------------------- the parts
 

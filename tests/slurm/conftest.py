@@ -14,10 +14,11 @@ from pathlib import Path
 import httpx
 import pytest
 
-from service.bootstrap import open_tokens, running
-from service.config import Settings, load_settings
+from service.bootstrap import open_tokens
+from service.config import load_settings
 from service.tokens import Role
 from tests.slurm.cluster import CannotRun, SlurmCluster, install
+from tests.slurm.grounds import a_cluster, acted_upon, advised
 from tests.slurm.proof import AdvisorProcess, Proof, end
 
 
@@ -28,33 +29,14 @@ def cluster(worker_id: str) -> Iterator[SlurmCluster]:
     except CannotRun as why:
         pytest.skip(f"NO REAL SLURM HERE: {why}")
     number = int(worker_id.removeprefix("gw") or 0) if worker_id != "master" else 0
-    port = 17_000 + (os.getpid() % 40) * 300 + number * 20_000 % 9_000
-    folder = Path(tempfile.mkdtemp(prefix="rls-"))  # short: the names of UNIX sockets are
-    made = SlurmCluster(folder=folder, base_port=port)
-    try:
-        made.start()
+    with a_cluster(17_000 + (os.getpid() % 40) * 300 + number * 20_000 % 9_000) as made:
         yield made
-    finally:
-        made.stop()
 
 
 @pytest.fixture(scope="module")
 def proof(cluster: SlurmCluster) -> Iterator[Proof]:
-    """An advisor in act mode, a controller, a watchdog and a collector."""
-    folder = Path(tempfile.mkdtemp(prefix="rlp-"))
-    settings = Settings.model_validate(
-        {"audit": {"path": str(folder / "audit.duckdb")}, "server": {"port": 0}, "recommend": {"mode": "act"}}
-    )
-    with running(settings) as service:
-        (folder / "token").write_text(service.token)
-        headers = {"Authorization": f"Bearer {service.token}"}
-        with httpx.Client(base_url=service.url, headers=headers, timeout=20) as client:
-            made = Proof(cluster=cluster, client=client, folder=folder)
-            with made.shipping():
-                yield made
-            for job_id in list(made._jobs):
-                made.cancel(job_id)
-    shutil.rmtree(folder, ignore_errors=True)
+    with advised(cluster) as made:
+        yield made
 
 
 @pytest.fixture(scope="module")
@@ -90,9 +72,5 @@ def apart(cluster: SlurmCluster) -> Iterator[Proof]:
 
 @pytest.fixture
 def acting(proof: Proof) -> Iterator[Proof]:
-    controller, watchdog = proof.start_controller(), proof.start_watchdog()
-    try:
+    with acted_upon(proof):
         yield proof
-    finally:
-        end(controller)
-        end(watchdog)

@@ -26,6 +26,17 @@ SERVED = "from service.cli import main; main()"
 _STEP = re.compile(r"\[rank0\].* step=(\d+)/")
 
 
+@dataclass(frozen=True, slots=True)
+class Form:
+    """A program that trains, and the interpreter that has what it needs."""
+
+    program: str
+    python: str = sys.executable
+
+
+NUMPY = Form("examples.ddp_numpy")
+
+
 @dataclass(kw_only=True)
 class Proof:
     """One cluster, one advisor; `train` submits, the other methods look.
@@ -38,23 +49,25 @@ class Proof:
     folder: Path
     advisor: AdvisorProcess | None = None
     _jobs: dict[str, Path] = field(default_factory=dict)
+    form: Form = NUMPY
 
     # -------------------------------------------------------------- jobs
 
     def train(
-        self, name: str, *, nodes: int = 3, flags: str = "", submit: tuple[str, ...] = (), mode: str = "act"
-    ) -> str:
-        """A NumPy data-parallel training of one rank a node; the job's id."""
+        self, name: str, *, nodes: int = 3, each: int = 1, flags: str = "", submit: tuple[str, ...] = (),
+        mode: str = "act", checkpoint_every: int = 10,
+    ) -> str:  # fmt: skip
+        """A data-parallel training of `each` ranks a node; the job's id."""
         run = self.folder / name
         run.mkdir()
         script = run / "job.sh"
         script.write_text(
             f"#!/bin/bash\ncd {ROOT}\n{self._reporting()}"
-            f"exec srun --export=ALL --kill-on-bad-exit=1 -n {nodes} {sys.executable} -m examples.ddp_numpy"
-            f" --run {run} --steps 100000 --checkpoint-every 10 --step-s 0.1 {flags}\n"
+            f"exec srun --export=ALL --kill-on-bad-exit=1 -n {nodes * each} {self.form.python} -m {self.form.program}"
+            f" --run {run} --steps 100000 --checkpoint-every {checkpoint_every} --step-s 0.1 {flags}\n"
         )
         said = self.cluster.client(
-            "sbatch", "--parsable", f"-N{nodes}", "--ntasks-per-node=1", "--open-mode=append", f"--job-name={name}",
+            "sbatch", "--parsable", f"-N{nodes}", f"--ntasks-per-node={each}", "--open-mode=append", f"--job-name={name}",
             f"--comment=relight={mode}", "-o", str(run / "job.out"), *submit, str(script),
         )  # fmt: skip
         job_id = said.strip()
@@ -81,6 +94,11 @@ class Proof:
         text = self._text(job_id)
         return max((int(number) for number in _STEP.findall(text)), default=0)
 
+    def resumed_at(self, job_id: str) -> int:
+        """The step of the checkpoint that rank 0 began from last; -1 if it never did."""
+        found = re.findall(r"\[rank0\].* resumed from checkpoint \S+ at step (\d+)", self._text(job_id))
+        return int(found[-1]) if found else -1
+
     def order(self, job_id: str, rank: int, **fault: Any) -> None:
         """A fault from within, by the rank's control file."""
         place = self.run(job_id) / "control" / f"rank{rank}.json"
@@ -88,7 +106,7 @@ class Proof:
         place.write_text(json.dumps(fault))
 
     def rank_pids(self, node: str) -> list[int]:
-        return self.cluster.ranks(node, "examples.ddp_numpy")
+        return self.cluster.ranks(node, self.form.program)
 
     def nodes(self, job_id: str) -> list[str]:
         text = self.cluster.client("scontrol", "show", "hostnames", self.job(job_id)["NodeList"])
@@ -105,7 +123,7 @@ class Proof:
     def cancel(self, job_id: str) -> None:
         self.cluster.client("scancel", job_id, check=False)
 
-    def cancel_all(self, *, but: str) -> None:
+    def cancel_all(self, *, but: str = "") -> None:
         """Cancel every other job and wait until Slurm is done with it."""
         others = [job_id for job_id in self._jobs if job_id != but]
         for job_id in others:
@@ -184,7 +202,7 @@ class Proof:
             found = self.client.get("/v1/anomalies", params=query).json()["items"]
             said = self.advice(job_id, attempt["attempt_index"])
             told = [f"{one['kind']} {one['tier']}: {one['summary']}" for one in found]
-            advice = {name: said.get(name) for name in ("state", "action", "failure", "blocked_by")}
+            advice = {name: said.get(name) for name in ("state", "action", "failure", "reason", "blocked_by")}
             lines.append(f"job {job_id}: {attempt['state']}, step {attempt['last_step']}, {told}, {advice}")
         return "\n".join(lines)
 
@@ -206,6 +224,12 @@ class Proof:
                 [sys.executable, "-c", SERVED, *argv], cwd=ROOT, stdout=out, stderr=out,
                 env=dict(os.environ) if "--ssh" in argv else self.cluster.environment,
             )  # fmt: skip
+
+    def command(self, *argv: str) -> None:
+        """A command of ours that asks the advisor, as a person gives it. Errors: AssertionError with what it said."""
+        begun = self.spawn(*argv, "--url", str(self.client.base_url), "--token-file", str(self.folder / "token"),
+                           log="command")  # fmt: skip
+        assert begun.wait(60) == 0, (self.folder / "command.log").read_text("utf-8")[-600:]
 
     def start_controller(self, *extra: str) -> subprocess.Popen[bytes]:
         return self.spawn(
