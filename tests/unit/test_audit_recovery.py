@@ -237,7 +237,9 @@ def test_a_failing_migration_leaves_nothing_behind(path: Path) -> None:
 def test_a_file_of_a_newer_program_is_refused_with_the_way_out(path: Path) -> None:
     second = Migration(number=2, name="note", sql="CREATE TABLE note (text VARCHAR)")
     opened(path, migrations=(*shipped(), second)).close()
-    with pytest.raises(AuditFileRefused, match=r"schema 2, this Relight knows up to 1: .*put back audit\.duckdb\.before-0002"):
+    with pytest.raises(
+        AuditFileRefused, match=r"schema 2, this Relight knows up to 1: .*put back audit\.duckdb\.before-0002"
+    ):
         opened(path)
 
 
