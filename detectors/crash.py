@@ -32,6 +32,7 @@ from relight.types import (
     LogRef,
     NodeName,
     Rank,
+    Role,
     SchedulerState,
     Stream,
     Taxonomy,
@@ -203,6 +204,7 @@ class CrashDetector:
         self, signatures: RuleSet, progress: RuleSet, taxonomy: Taxonomy, attributor: Attributor | None = None
     ) -> None:
         self._signatures, self._progress, self._taxonomy = signatures, progress, taxonomy
+        self._claiming = _claiming(signatures)
         self._attributor = attributor
         self._files: dict[AttemptId, dict[str, _File]] = {}
         self._scheduler: dict[AttemptId, SchedulerState] = {}
@@ -212,6 +214,7 @@ class CrashDetector:
     def use_rules(self, signatures: RuleSet, progress: RuleSet) -> None:
         """Swap in a reloaded rule set; lines already kept are judged by the new one."""
         self._signatures, self._progress = signatures, progress
+        self._claiming = _claiming(signatures)
 
     def place_ranks(self, attempt: AttemptId, rank_to_node: Mapping[Rank, NodeName]) -> None:
         self._placed[attempt] = dict(rank_to_node)
@@ -219,25 +222,34 @@ class CrashDetector:
     def observe_scheduler(self, seen: SchedulerState) -> None:
         self._scheduler[seen.attempt] = seen
 
-    def observe_lines(self, attempt: AttemptId, lines: Sequence[LogLine]) -> int:
-        """Take in a batch; returns how many lines were new."""
+    def marks(self, raw: Sequence[bytes]) -> dict[int, bool]:
+        """The places of lines that a signature matches or that belong to a traceback; true where they may claim."""
+        claiming = self._claiming
+        found = {index: any(i in claiming for i in said) for index, said in self._signatures.scan(raw)}
+        found |= {i: True for i, line in enumerate(raw) if b"Traceback (" in line or b'File "' in line}
+        return found
+
+    def observe_lines(
+        self, attempt: AttemptId, lines: Sequence[LogLine], marks: Mapping[int, bool] | None = None
+    ) -> int:
+        """Take in a batch, with its `marks` if they are known; returns how many lines were new."""
         files = self._files.setdefault(attempt, {})
-        fresh = []
-        for line in lines:
+        raw = [line.text.encode("utf-8", "surrogateescape") for line in lines]
+        marked = self.marks(raw) if marks is None else marks
+        placement = self._placements.setdefault(attempt, Placement())
+        fresh = 0
+        for index, line in enumerate(lines):
             file = files.get(line.file)
             if file is None:
                 file = files[line.file] = _File()
-            if line.number > file.last_number:
-                file.last_number = line.number
-                fresh.append(line)
-        raw = [line.text.encode("utf-8", "surrogateescape") for line in fresh]
-        matched = {index for index, _ in self._signatures.scan(raw)}
-        matched |= {i for i, line in enumerate(raw) if b"Traceback (" in line or b'File "' in line}
-        placement = self._placements.setdefault(attempt, Placement())
-        placement.read(text for line, text in zip(fresh, raw, strict=True) if line.stream is Stream.APPLICATION)
-        for index, line in enumerate(fresh):
-            self._keep(files[line.file], line, index in matched)
-        return len(fresh)
+            if line.number <= file.last_number:
+                continue
+            file.last_number = line.number
+            fresh += 1
+            if line.stream is Stream.APPLICATION and PLACEMENT_HINT in raw[index]:
+                placement.read([raw[index]])
+            self._keep(file, line, index in marked)
+        return fresh
 
     def _keep(self, file: _File, line: LogLine, is_matched: bool) -> None:
         if is_matched:
@@ -306,6 +318,11 @@ def _frames(block: Sequence[bytes], start: int) -> set[int]:
     if b"Traceback (" not in joined and b'File "' not in joined:
         return set()
     return {i for i, line in enumerate(block, start) if b"Traceback (" in line or b'File "' in line}
+
+
+def _claiming(signatures: RuleSet) -> frozenset[int]:
+    """The signatures, by index, that claim or support a failure, or excuse one."""
+    return frozenset(i for i, one in enumerate(signatures.signatures) if one.role is not Role.BENIGN or one.excuses)
 
 
 def _as_log(name: str, file: _File) -> LogText:

@@ -27,6 +27,7 @@ from service.loop import Loop
 from service.read_lines import ReadLines
 from service.records import TRAINS_WITH, AttemptRecord
 from service.step_tally import StepTally
+from service.told_lines import OWED, TOLD, worth_telling
 
 log = structlog.get_logger(__name__)
 FOLLOWED = "follow"
@@ -184,6 +185,12 @@ class LineIntake:
         steps = (one for one in stated if not isinstance(one, StatedShape))
         counts = {"lines": len(read.lines), "files": files, **self._tally.counts(attempt, steps)}
         counts |= self.shape_counts(attempt, (one for one in stated if isinstance(one, StatedShape)))
+        if source != FOLLOWED and read.marks is not None:
+            known_told = self._journal.state.told
+            told, owed = worth_telling(
+                read.lines, read.marks, read.progress, known_told.room(attempt), known_told.owed(attempt)
+            )
+            counts |= {TOLD: told, OWED: owed} if told else {}
         return {**counts, "gaps": gaps} if gaps else counts
 
     def shape_counts(self, attempt: AttemptId, said: Iterable[StatedShape]) -> dict[str, Any]:

@@ -61,7 +61,10 @@ class Collector(Protocol):
 
     name: str
 
-    def observe_lines(self, attempt: AttemptId, lines: Sequence[LogLine]) -> int: ...
+    def marks(self, raw: Sequence[bytes]) -> Mapping[int, bool]: ...
+    def observe_lines(
+        self, attempt: AttemptId, lines: Sequence[LogLine], marks: Mapping[int, bool] | None = None
+    ) -> int: ...
     def observe_scheduler(self, seen: SchedulerState) -> None: ...
     def place_ranks(self, attempt: AttemptId, rank_to_node: Mapping[Rank, NodeName]) -> None: ...
     def use_rules(self, signatures: Any, progress: Any) -> None: ...
@@ -113,10 +116,15 @@ class Loop:
         self._advisor = advisor
 
     def remember(self, attempts: Iterable[AttemptRecord], now: datetime) -> None:
-        """After a start, before `serve`: where ranks run and how attempts ended, without judging anew."""
+        """After a start, before `serve`: where ranks run, how attempts ended and what their lines claimed.
+
+        Nothing is judged anew; what was taken in and not judged yet is, at the next tick.
+        """
         for attempt in attempts:
             if attempt.ended_at is None or now - attempt.ended_at < FORGET_AFTER:
                 self.place(attempt)
+                if told := self._journal.state.told.lines(attempt.id):
+                    self._collector.observe_lines(attempt.id, told)
 
     @property
     def failing(self) -> tuple[str, ...]:
@@ -158,15 +166,16 @@ class Loop:
         self._record(self._panel.observe(seen))
 
     def read(self, lines: Sequence[LogLine], now: datetime) -> ReadLines:
-        """The lines with the progress that they state."""
-        return read_lines(self._reader, lines, now)
+        """The lines with the progress that they state, and where they claim something."""
+        read = read_lines(self._reader, lines, now)
+        return replace(read, marks=self._collector.marks(read.raw))
 
     def observe_lines(self, attempt: AttemptId, read: ReadLines) -> None:
         """Take in lines; the first claim of an attempt is judged at once, what follows at the next tick.
 
         A line that no detector has to see is the collector's alone; `listeners` are told of no lines.
         """
-        self._collector.observe_lines(attempt, read.lines)
+        self._collector.observe_lines(attempt, read.lines, read.marks)
         shown = self._panel.screened(attempt, read.lines, read.raw)
         for place in sorted(shown.keys() | read.progress.keys()):
             if place in shown:

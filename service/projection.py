@@ -74,6 +74,7 @@ from service.records import (
     SilenceRecord,
     StageEntry,
 )
+from service.told_lines import OWED, TOLD, ToldLines
 
 
 def exclusion_key(cluster: ClusterId, scope: str, workload: WorkloadId | None, node: NodeName) -> ExclusionKey:
@@ -92,6 +93,7 @@ class Projection:
         self.position = 0
         self.attempts: dict[AttemptId, AttemptRecord] = {}
         self.numbers: dict[AttemptId, dict[str, int]] = {}
+        self.told = ToldLines()
         self.workloads: dict[WorkloadId, list[AttemptId]] = {}
         self.jobs: dict[tuple[ClusterId, str], list[AttemptId]] = {}
         self.anomalies: list[AnomalyRecord] = []
@@ -254,6 +256,8 @@ class Projection:
         numbers = self.numbers.setdefault(known.id, {})
         for file, number in dict(counts.get("files") or {}).items():
             numbers[str(file)] = max(int(number), numbers.get(str(file), 0))
+        if said := counts.get(TOLD):
+            self.told.add(known.id, said, int(counts.get(OWED, 0)))
         self.attempts[known.id] = replace(
             known,
             revision=position,

@@ -26,11 +26,15 @@ class Reader(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ReadLines:
-    """Lines in order, the same as bytes, and the progress and shape that they state by their places, in order too."""
+    """Lines in order, the same as bytes, and the progress and shape that they state by their places, in order too.
+
+    `marks` are the places of lines that a signature matches, true where it claims a failure; None if not known yet.
+    """
 
     lines: Sequence[LogLine]
     raw: Sequence[bytes]
     progress: Mapping[int, tuple[Said, ...]]
+    marks: Mapping[int, bool] | None = None
 
     @property
     def stated(self) -> Iterator[Said]:

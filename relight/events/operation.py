@@ -114,7 +114,10 @@ class DetectorFailed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SignalAccepted:
-    """One batch of signals, counted and not copied: the log lines stay where they are."""
+    """One batch of signals, counted: log lines stay where they are, but for pushed ones that claim a failure.
+
+    Those stand in `counts`, cut and redacted: a verdict may rest on them, and nobody sends them again.
+    """
 
     kind: ClassVar[str] = "signal.accepted"
     schema: ClassVar[int] = 1

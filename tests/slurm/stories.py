@@ -118,7 +118,7 @@ def recovered(lane: Lane, run: Run) -> Result:
         assert_restarted_once(lane)
         assert_on_record(lane)
         if run.orphans is None:
-            assert_as_advised(lane, victim if run.story.excludes else None, knows=run.who != "advisor")
+            assert_as_advised(lane, victim if run.story.excludes else None)
         return Result(run=run, was_killed=orders.has_killed(subject), steps=tuple(orders.steps(subject)))
     finally:
         lane.finish()
@@ -142,17 +142,13 @@ def assert_restarted_once(lane: Lane) -> None:
     assert len(lane.advice()) == 1, [one["id"] for one in lane.advice()]
 
 
-def assert_as_advised(lane: Lane, victim: str | None, *, knows: bool) -> None:
-    """What was advised is what came of it.
-
-    An advisor that was killed may have lost a line that it had taken and not judged yet: then it names no node.
-    """
+def assert_as_advised(lane: Lane, victim: str | None) -> None:
+    """What was advised is what came of it."""
     (advice,), job = lane.advice(), lane.fresh()
     assert advice["state"] == "CONVERGED", (advice["state"], lane.milestones())
     named = [one["node"] for one in advice["exclusions"]]
     assert job["ExcNodeList"] == (",".join(named) or "(null)"), (job["ExcNodeList"], named)
-    if knows or named:
-        assert named == ([victim] if victim else []), named
+    assert named == ([victim] if victim else []), named
     assert not set(named) & set(lane.began_on[1:]), lane.began_on
 
 

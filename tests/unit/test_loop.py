@@ -46,7 +46,12 @@ class NoLines:
 
     name = "crash"
 
-    def observe_lines(self, attempt: AttemptId, lines: Sequence[LogLine]) -> int:
+    def marks(self, raw: Sequence[bytes]) -> Mapping[int, bool]:
+        return {}
+
+    def observe_lines(
+        self, attempt: AttemptId, lines: Sequence[LogLine], marks: Mapping[int, bool] | None = None
+    ) -> int:
         return 0
 
     def observe_scheduler(self, seen: SchedulerState) -> None:
