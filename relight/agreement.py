@@ -23,6 +23,7 @@ class Did(StrEnum):
     RESTARTED = "restarted"
     RESTARTED_ELSEWHERE = "restarted_elsewhere"
     RESUBMITTED = "resubmitted"
+    DRAINED = "drained"
     STOPPED = "stopped"
     PENDING = "pending"
 
@@ -35,7 +36,7 @@ class Aftermath:
     """The facts after an advice. `gpu_hours` are those of the attempt that followed; None if not counted.
 
     `is_resubmitted`: the attempt that followed is another job, whose code or settings may have changed.
-    `came_back`: it ended by the same failure and got no further.
+    `drained_at`: when somebody took an accused node out. `came_back`: it ended by the same failure and got no further.
     """
 
     is_cancelled: bool
@@ -43,6 +44,7 @@ class Aftermath:
     restarted_at: datetime | None = None
     is_on_other_nodes: bool = False
     is_resubmitted: bool = False
+    drained_at: datetime | None = None
     came_back: bool = False
     made_progress: bool | None = None
     gpu_hours: float | None = None
@@ -73,12 +75,14 @@ class Match:
         match self.action:
             case Action.STOP if self.did is Did.RESUBMITTED:
                 return None  # whether anything was changed first, nobody tells us
+            case Action.STOP | Action.RESTART if self.did is Did.DRAINED:
+                return None  # the node was judged, and the job not yet
             case Action.STOP:
                 return self.did is Did.STOPPED
             case Action.RESTART:
                 return self.did is not Did.STOPPED
             case Action.RESTART_EXCLUDING:
-                return self.did is Did.RESTARTED_ELSEWHERE
+                return self.did in {Did.RESTARTED_ELSEWHERE, Did.DRAINED}
             case Action.CONTINUE | Action.NO_DECISION:
                 return None
 
@@ -110,7 +114,8 @@ def match(
     is_late = lead is not None and lead <= timedelta(0)
     hours = after.gpu_hours or 0.0
     is_false_stop = action is Action.STOP and did in _SAME_JOB and after.made_progress is True and not is_late
-    is_missed = action in _RESTARTS and did not in {Did.PENDING, Did.STOPPED} and after.made_progress is False
+    went_on = did not in {Did.PENDING, Did.STOPPED, Did.DRAINED}
+    is_missed = action in _RESTARTS and went_on and after.made_progress is False
     return Match(
         recommendation=recommendation,
         failure_class=failure_class,
@@ -160,10 +165,13 @@ def wilson(agreed: int, decided: int) -> tuple[float, float]:
 
 def _did(after: Aftermath, now: datetime) -> tuple[Did, datetime | None]:
     if after.restarted_at is not None:
-        same = Did.RESUBMITTED if after.is_resubmitted else Did.RESTARTED
-        return (Did.RESTARTED_ELSEWHERE if after.is_on_other_nodes else same), after.restarted_at
+        if after.is_on_other_nodes:
+            return Did.RESTARTED_ELSEWHERE, min(after.restarted_at, after.drained_at or after.restarted_at)
+        return (Did.RESUBMITTED if after.is_resubmitted else Did.RESTARTED), after.restarted_at
     if after.is_cancelled:
         return Did.STOPPED, after.ended_at
+    if after.drained_at is not None:
+        return Did.DRAINED, after.drained_at
     if after.ended_at is not None and now - after.ended_at >= PATIENCE:
         return Did.STOPPED, None
     return Did.PENDING, None

@@ -266,7 +266,8 @@ def _counts(signals: Sequence[Signal]) -> dict[str, Any]:
                     if reached is not None:
                         counts[name] = max(reached, counts.get(name, reached))
             case NodeEvent() as seen:
-                nodes.append({"node": seen.node, "code": seen.code, "is_fatal": seen.is_fatal})
+                told = {"node": seen.node, "code": seen.code, "is_fatal": seen.is_fatal}
+                nodes.append(told | {"at": seen.at.isoformat()})
             case StepProgress() | StepTiming() | StepBatch() | JobShape() | Heartbeat() | SchedulerState() | LogLine():
                 pass
             case None:

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from service.projection import Projection
 
 REMEMBERED = timedelta(days=7)
+DRAINED = "drained"
 _NOBODY = WorkloadId("")
 
 
@@ -76,6 +77,15 @@ class NodeExcluded:
     node: NodeName
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeDrained:
+    """Somebody took a node out, at a time that the scheduler told."""
+
+    at: datetime
+    cluster: ClusterId
+    node: NodeName
+
+
 class Past:
     """A fold beside `Projection`: what policy wants to know of the time before an attempt."""
 
@@ -86,6 +96,7 @@ class Past:
         self.failures: list[FailureSeen] = []
         self.restarts: list[RestartDone] = []
         self.excluded: list[NodeExcluded] = []
+        self.drained: list[NodeDrained] = []
 
     def ledger_before(self, workload: WorkloadId, attempt: AttemptId) -> Ledger:
         """What was spent before this attempt: a revised verdict on it must not count it twice."""
@@ -167,6 +178,12 @@ class Past:
 
     def _node_events(self, event: SignalAccepted) -> None:
         cluster = event.cluster or ClusterId("")
+        fresh = [one for one in self.drained if event.at - one.at <= REMEMBERED]
+        self.drained = fresh + [
+            NodeDrained(at=datetime.fromisoformat(one["at"]), cluster=cluster, node=NodeName(str(one["node"])))
+            for one in event.counts["node_events"]
+            if one.get("code") == DRAINED and "at" in one
+        ]
         kept = [a for a in self.accusations if event.at - a.at <= REMEMBERED]
         self.accusations = kept + [
             Accusation(

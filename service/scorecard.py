@@ -4,10 +4,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 
-from relight.agreement import Aftermath, Match, match
+from relight.agreement import PATIENCE, Aftermath, Match, match
 from relight.events import FeedbackVerdict
+from relight.exclusions import short_name
 from relight.goodput import Run
 from relight.incidents import RecommendationState
 from relight.promotion import Judged, worth
@@ -19,6 +20,8 @@ WATCHED = frozenset({RecommendationState.SHADOW, RecommendationState.EXPIRED, Re
 _SETTLED = WATCHED | {RecommendationState.CONVERGED, RecommendationState.FAILED, RecommendationState.ABANDONED}
 _ADVICE = frozenset({Action.RESTART, Action.RESTART_EXCLUDING, Action.STOP})
 _FEEDBACK = {FeedbackVerdict.RIGHT: True, FeedbackVerdict.WRONG: False}
+# A node may be taken out while its job still dies; a drain from before that was about something else.
+DRAIN_BEFORE = timedelta(minutes=15)
 NO_RUNS: Mapping[AttemptId, Run] = {}
 
 
@@ -39,6 +42,7 @@ def matched(
         is_resubmitted=_is_another_job(attempt, following),
         came_back=progressed is False and following is not None and _failed_alike(state, known, following),
         made_progress=progressed,
+        drained_at=_drained_at(state, known, accused),
         gpu_hours=_gpu_hours(runs.get(following.id), now) if following is not None else None,
     )
     return match(known.id, issued.failure_class, issued.action, known.created_at, after, now)
@@ -73,6 +77,20 @@ def cases(
                 is_false_stop=found.is_false_stop,
             ),
         )
+
+
+def _drained_at(state: Projection, known: RecommendationRecord, accused: set[NodeName]) -> datetime | None:
+    """When somebody took an accused node out, if that was within a day of the advice and not long before it."""
+    names, cluster = {short_name(one) for one in accused}, known.issued.cluster or ClusterId("")
+    window = (known.created_at - DRAIN_BEFORE, known.created_at + PATIENCE)
+    return min(
+        (
+            one.at
+            for one in state.past.drained
+            if one.cluster == cluster and short_name(one.node) in names and window[0] <= one.at <= window[1]
+        ),
+        default=None,
+    )
 
 
 def _following(state: Projection, attempt: AttemptRecord) -> AttemptRecord | None:

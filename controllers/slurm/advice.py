@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import Any, Protocol
 
 from relight.trace_ids import traceparent
-from relight.types import Action, AttemptId, IncidentId, NodeName, RecommendationId
+from relight.types import Action, AttemptId, ClusterId, IncidentId, NodeName, RecommendationId
 
 JsonObject = Mapping[str, Any]
 
@@ -131,6 +131,17 @@ class Advisor:
         query = {"cluster": cluster, "since_revision": str(since), "limit": "250"}
         said = self._ask("GET", "/v1/recommendations", query=query)
         return tuple(map(self._seen, said.get("items", ()))), int(said.get("revision", since))
+
+    def tell_drained(self, cluster: ClusterId, drained: Mapping[NodeName, tuple[str, str, datetime]]) -> None:
+        """Nodes that somebody took out, each with a key that makes it safe to tell twice, the reason and the time."""
+        signals: list[JsonObject] = [
+            {
+                "source": "slurm", "source_event_id": key, "event_time": at.isoformat(), "node": node,
+                "node_event": {"is_fatal": False, "check_name": "drained", "message": reason[:1000]},
+            }
+            for node, (key, reason, at) in drained.items()
+        ]  # fmt: skip
+        self._ask("POST", "/v1/signals", {"cluster_id": cluster, "signals": signals})
 
     def open_incidents(self) -> tuple[SeenIncident, ...]:
         said = self._ask("GET", "/v1/incidents", query={"is_open": "true", "state": "OPEN", "limit": "250"})

@@ -10,6 +10,7 @@ from typing import Any
 
 from controllers.slurm.acting import Acting, Blind
 from controllers.slurm.advice import Advice, Advisor, AdvisorRefused, AdvisorUnreachable, SeenIncident
+from controllers.slurm.drains import Drains, DrainsRefused
 from controllers.slurm.following import EndedBadly, Following
 from controllers.slurm.pursuit import new_pursuit, pursuit_from
 from controllers.slurm.recovery import Recovery
@@ -60,6 +61,7 @@ class Controller:
         self.following = Following(settings, scheduler, advisor, store)
         acting = Acting(settings, scheduler, advisor, store, slips, self.following, clock)
         self._recovery = Recovery(settings, acting, advisor, store, clock, is_paused)
+        self._drains = Drains(advisor, settings.cluster)
         self._jobs_before = 0
         self._slow_at: dict[IncidentId, datetime] = {}
 
@@ -78,7 +80,8 @@ class Controller:
                 self._ask(failure, "exited")
             self._watch(now)
             self._see_what_came_of_it(now)
-        except AdvisorUnreachable as silent:
+            self._drains.look(reading.nodes, now)
+        except (AdvisorUnreachable, DrainsRefused) as silent:
             why = str(silent)
         recoveries, why_not = self._recover()
         return Round(

@@ -40,6 +40,7 @@ class FakeCluster:
         self.deeds: list[Deed] = []
         self._save_every = timedelta(seconds=save_every_s)
         self._nodes = {NodeName(f"n{index + 1}"): "idle" for index in range(nodes)}
+        self._reasons: dict[NodeName, str] = {}
         self._jobs: dict[str, FakeJob] = {}
         self._next = 1
         self._saved_at, self._saved = clock.now(), copy.deepcopy(self._jobs)
@@ -152,7 +153,7 @@ class FakeCluster:
         return tuple(
             SchedulerNode(
                 name=name, is_usable=state == "idle", is_lost=state == "down*", partitions=(self.partition,),
-                native_state=state,
+                native_state=state, reason=self._reasons.get(name, "") if state == "drained" else "",
             )
             for name, state in self._nodes.items()
         )  # fmt: skip

@@ -107,8 +107,10 @@ class FakeSlurm(FakeCluster):
         self._nodes[NodeName(node)] = "idle"
         self._settle()
 
-    def drain(self, node: str) -> None:
+    def drain(self, node: str, reason: str = "") -> None:
+        """Somebody takes a node out; a real Slurm signs the reason: `fans loud [ada@2026-11-29T22:10:00]`."""
         self._nodes[NodeName(node)] = "drained"
+        self._reasons[NodeName(node)] = reason
 
     def preempt(self, job_id: str) -> None:
         """A job of higher priority takes the nodes: the run ends, and the job waits again."""

@@ -47,3 +47,22 @@ def test_what_people_did_in_monitor_mode_is_scored(service: Service) -> None:
     assert (told["total"]["decided"], told["total"]["agreed"], told["total"]["median_lead_s"]) == (1, 1, 1800)
     row = next(one for one in told["matrix"] if one["action"] == "restart_excluding")
     assert dict(zip(told["did"], row["counts"], strict=True))["restarted_elsewhere"] == 1
+
+
+def test_a_node_that_somebody_drains_after_the_advice_agrees_with_it(service: Service) -> None:
+    service.set_mode("monitor")
+    service.crash()
+    service.advise()
+    service.clock.advance(minutes=20)
+    drained = {
+        "source": "slurm", "source_event_id": "drained/n2/1", "event_time": service.clock.at.isoformat(), "node": "n2",
+        "node_event": {"is_fatal": False, "check_name": "drained", "message": "fell off the bus [ada@2026-11-02]"},
+    }  # fmt: skip
+    other = drained | {"node": "n3", "source_event_id": "drained/n3/1"}
+    assert service.post("/v1/signals", json={"signals": [other]}).json()["accepted"] == 1
+    assert service.get("/console/shadow.json").json()["total"]["decided"] == 0
+    assert service.post("/v1/signals", json={"signals": [drained]}).json()["accepted"] == 1
+    told = service.get("/console/shadow.json").json()
+    assert (told["total"]["decided"], told["total"]["agreed"], told["total"]["median_lead_s"]) == (1, 1, 1200)
+    row = next(one for one in told["matrix"] if one["action"] == "restart_excluding")
+    assert dict(zip(told["did"], row["counts"], strict=True))["drained"] == 1

@@ -234,3 +234,16 @@ def test_a_new_job_after_a_stop_may_hold_a_mended_code() -> None:
 def test_what_was_said_after_the_fact_proves_nothing() -> None:
     late = matched(Action.STOP, restarted_at=NOON - timedelta(seconds=1), made_progress=True)
     assert (late.proved, late.is_false_stop, worth(late)) == (None, False, None)
+
+
+def test_a_drained_node_agrees_with_keeping_it_out_and_says_nothing_of_the_job() -> None:
+    drained = {"drained_at": LATER}
+    excluding = matched(Action.RESTART_EXCLUDING, **drained)
+    assert (excluding.did, excluding.agrees, excluding.lead) == (Did.DRAINED, True, LATER - NOON)
+    assert matched(Action.STOP, **drained).agrees is matched(Action.RESTART, **drained).agrees is None
+    elsewhere = matched(
+        Action.RESTART_EXCLUDING, restarted_at=LATER + timedelta(hours=1), is_on_other_nodes=True, **drained
+    )
+    assert (elsewhere.did, elsewhere.lead) == (Did.RESTARTED_ELSEWHERE, LATER - NOON)
+    kept = matched(Action.RESTART_EXCLUDING, restarted_at=LATER, **drained)
+    assert (kept.did, kept.agrees) == (Did.RESTARTED, False)
