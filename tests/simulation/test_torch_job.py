@@ -49,7 +49,9 @@ def test_a_killed_rank_is_named_and_the_job_resumes_to_the_very_same_loss(start:
     assert job.ends() == 0
     assert re.search(r"failed \(exitcode: -9\) local_rank: 1 ", job.log("launcher"))
     assert "Traceback" not in job.log("rank1")
-    assert re.search(r"\[rank2\]: .*Connection (closed by peer|reset by peer)", job.log("rank2"))
+    # Who is faster: the peer that reads a closed connection, or the agent that ends it.
+    lost = re.search(r"\[rank2\]: .*Connection (closed by peer|reset by peer)", job.log("rank2"))
+    assert lost or re.search(r"Sending process \d+ closing signal SIGTERM", job.log("launcher"))
     assert re.search(r"resumed from checkpoint \S+ at step [1-5]0", job.log())
     assert all("compute_s" in item["step_timing"] for item in job.signals(2, "step_timing"))
     assert untroubled.ends() == 0
