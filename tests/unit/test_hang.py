@@ -4,24 +4,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 
 import pytest
 
 from detectors.hang import HangDetector
 from relight.ports import Detector, ProbeReading, ProbeSays
 from relight.types import (
-    Anomaly,
     AttemptId,
     AttemptState,
-    Heartbeat,
     JobShape,
     LogLine,
     NodeEvent,
     NodeName,
-    Observation,
     Phase,
     Rank,
     SchedulerState,
@@ -33,68 +29,7 @@ from relight.types import (
     WorkloadId,
 )
 from service.diagnosis import Diagnostician
-
-T0 = datetime(2026, 1, 2, tzinfo=UTC)
-JOB = AttemptId("job.0")
-WATCHDOG = (
-    "[rank3]:[E1218 20:27:21.4 ProcessGroupNCCL.cpp:629] [Rank 3] Watchdog caught collective operation timeout: "
-    "WorkNCCL(SeqNum=118, OpType=ALLREDUCE, NumelIn=1, NumelOut=1, Timeout(ms)=600000) ran for 600042 milliseconds"
-)
-
-
-@dataclass
-class Run:
-    """A detector in virtual time, ticked every five seconds."""
-
-    detector: HangDetector = field(default_factory=HangDetector)
-    now_s: float = 0.0
-    found: list[Anomaly] = field(default_factory=list)
-
-    def at(self, seconds: float) -> datetime:
-        return T0 + timedelta(seconds=seconds)
-
-    def wait(self, seconds: float) -> Run:
-        end = self.now_s + seconds
-        while self.now_s < end:
-            self.now_s = min(end, self.now_s + 5.0)
-            self.found += self.detector.overdue(self.at(self.now_s))
-        return self
-
-    def see(self, *seen: Observation) -> Run:
-        for one in seen:
-            self.found += self.detector.observe(one)
-        return self
-
-    def train(self, steps: Iterable[int], *, every_s: float = 5.0, ranks: Sequence[int] = ()) -> Run:
-        for number in steps:
-            self.wait(every_s)
-            for rank in ranks or (None,):
-                self.see(step(number, self.at(self.now_s), rank))
-        return self
-
-    @property
-    def tiers(self) -> list[Tier]:
-        return [anomaly.tier for anomaly in self.found]
-
-    @property
-    def confirmed(self) -> list[Anomaly]:
-        return [anomaly for anomaly in self.found if anomaly.tier is Tier.CONFIRMED]
-
-
-def step(number: int, at: datetime, rank: int | None = None, attempt: AttemptId = JOB) -> StepProgress:
-    return StepProgress(attempt=attempt, at=at, step=number, rank=Rank(rank) if rank is not None else None)
-
-
-def phase(kind: Phase, at: datetime, *, is_completed: bool = False) -> StepProgress:
-    return StepProgress(attempt=JOB, at=at, phase=kind, is_completed=is_completed)
-
-
-def state(of: AttemptState, at: datetime, reason: str = "") -> SchedulerState:
-    return SchedulerState(attempt=JOB, at=at, state=of, reason=reason)
-
-
-def trained() -> Run:
-    return Run().train(range(1, 60))
+from tests.unit.hang_runs import JOB, T0, WATCHDOG, Run, phase, state, step, trained
 
 
 def test_it_is_a_detector() -> None:
@@ -276,66 +211,6 @@ def test_a_watchdog_line_after_the_run_has_ended_is_teardown(shipped: Diagnostic
     run = Run(HangDetector(shipped.signatures)).train(range(1, 20))
     run.see(phase(Phase.END, run.at(run.now_s), is_completed=True), line(WATCHDOG))
     assert run.found == []
-
-
-# ------------------------------------------------------------------ which rank
-
-
-def beat(run: Run, ranks: Iterable[int]) -> None:
-    run.see(*(Heartbeat(attempt=JOB, at=run.at(run.now_s), rank=Rank(r)) for r in ranks))
-
-
-def test_the_rank_whose_heartbeat_stops_is_named_and_confirms_the_hang() -> None:
-    run = Run()
-    for number in range(1, 60):
-        run.train([number], ranks=range(8))
-        beat(run, range(8))
-    for _ in range(60):
-        run.wait(5)
-        beat(run, set(range(8)) - {2})
-    assert [(a.rank, a.scope) for a in run.confirmed] == [(2, Scope.RANK)]
-    assert run.confirmed[0].detected_at - run.confirmed[0].onset_at < timedelta(seconds=70)
-
-
-def test_the_rank_that_fell_behind_is_named_by_its_steps() -> None:
-    run = Run().train(range(1, 60), ranks=range(8)).train([60], ranks=[0, 1, 2, 4, 5, 6, 7]).wait(600)
-    assert [a.rank for a in run.confirmed] == [3]
-
-
-def test_with_lines_of_one_writer_the_culprit_is_unknown() -> None:
-    run = Run().train(range(1, 60), ranks=[0]).wait(600)
-    assert [(a.rank, a.scope, a.detail["ranks"]) for a in run.confirmed] == [(None, Scope.JOB, [])]
-
-
-def test_when_all_heartbeats_stop_nobody_is_named() -> None:
-    run = Run()
-    for number in range(1, 60):
-        run.train([number], ranks=range(8))
-        beat(run, range(8))
-    run.wait(600)
-    assert [a.scope for a in run.confirmed] == [Scope.JOB]
-
-
-def test_a_rank_that_left_long_before_is_not_accused() -> None:
-    run = Run().train(range(1, 30), ranks=range(8)).train(range(30, 200), ranks=range(7)).wait(600)
-    assert [a.detail["ranks"] for a in run.confirmed] == [[]]
-
-
-def test_a_rank_that_always_reports_late_is_not_accused() -> None:
-    run = Run()
-    for number in range(1, 60):
-        run.train([number], ranks=range(7))
-        run.see(step(max(1, number - 2), run.at(run.now_s), 7))
-    assert [a.detail["ranks"] for a in run.wait(600).confirmed] == [[]]
-
-
-def test_a_batch_of_ranks_counts_as_their_steps() -> None:
-    run = Run()
-    for number in range(1, 60):
-        run.wait(5)
-        times = [1.0, 1.0, float("nan") if number > 58 else 1.0, 1.0, 1.0]
-        run.see(StepBatch(attempt=JOB, at=run.at(run.now_s), step=number, ranks=range(5), step_s=times))
-    assert [a.rank for a in run.wait(600).confirmed] == [2]
 
 
 # ------------------------------------------------------------------ attempts
