@@ -21,6 +21,8 @@ _AFTER = 3
 # As many lines of progress behind a claim as show that training went on.
 _PROGRESS = 6
 
+_STREAMS = frozenset(one.value for one in Stream)
+
 Row = list[Any]
 
 
@@ -87,7 +89,7 @@ class ToldLines:
 
 def _line(attempt: AttemptId, row: Row) -> LogLine | None:
     match row:
-        case [str(file), int(number), str(stream), str(text), at, node, rank]:
+        case [str(file), int(number), str(stream), str(text), at, node, rank] if stream in _STREAMS:
             return LogLine(
                 attempt=attempt,
                 file=file,

@@ -8,7 +8,9 @@ from typing import Any
 import anyio.from_thread
 import pytest
 
+from relight.types import AttemptId
 from service.rules_store import RuleStore
+from service.told_lines import ToldLines
 from tests.api.running import XID_79, Service, start
 
 NCCL = "NCCL error: unhandled system error, NCCL version 2.21.5, socketProgress: Connection closed by remote peer n2<4>"
@@ -78,3 +80,9 @@ def test_a_kept_line_is_redacted(service: Service, secret: str) -> None:
     service.send_lines(kernel(service, text=f"{XID_79} token={secret}"))
     (event,) = accepted(service)
     assert event["counts"]["told"] and secret not in str(event)
+
+
+def test_a_row_that_this_version_cannot_read_is_left_out() -> None:
+    told, good = ToldLines(), ["kern.log", 2, "kernel", XID_79, None, "n2", None]
+    told.add(AttemptId("a-1"), [["kern.log", 1, "telepathy", "x", None, None, None], ["short"], good], 0)
+    assert [line.number for line in told.lines(AttemptId("a-1"))] == [2]
